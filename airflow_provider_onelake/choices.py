@@ -105,13 +105,6 @@ class OnNewerCommit(StrEnum):
     UNDO = "undo"
 
 
-class Isolation(StrEnum):
-    """Which commits of others a statement or a MERGE must have seen if they land before it."""
-
-    SERIALIZABLE = "serializable"
-    WRITE_SERIALIZABLE = "write_serializable"
-
-
 class OnStatementRerun(StrEnum):
     """What a statement does that is cleared after it was done."""
 

@@ -219,6 +219,10 @@ class OutOfDateError(ConflictError):
     """
 
 
+class RoundsUsedUpError(ConflictError):
+    """Others changed in every round of Spark what a statement may concern. Nothing was changed."""
+
+
 class RowsSetAsideError(TerminalError):
     """Rows are not in the table as the policy counts another write more, and ``on_set_aside`` is ``fail``."""
 

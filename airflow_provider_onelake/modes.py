@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 
-from airflow_provider_onelake.choices import Isolation, chosen
 from airflow_provider_onelake.clauses import (
     INSERT,
     MATCHED,
@@ -244,10 +243,6 @@ def _clauses(when: Sequence[str] | str | None) -> Any:
     return _listed("when", when)
 
 
-def _isolation(value: Any) -> Any:
-    return chosen("isolation", value, Isolation, Isolation.SERIALIZABLE)
-
-
 @attrs.frozen
 class Merge(Mode):
     """Merges the rows into those that are there, as ``MERGE INTO`` does.
@@ -265,10 +260,6 @@ class Merge(Mode):
     :param covers: a predicate on partition columns that names the partitions in which rows may change, go or come.
         Spark does not look at others, and what others do there does not matter. A row of the source that would come
         into another partition fails the task. Default: the whole table (templated).
-    :param isolation: which commits of others the merge must have seen: ``serializable`` (all that landed before it) or
-        ``write_serializable`` (appends that did not read the table, and that land while Spark is at work, may count as
-        later if only such appends came after them: their rows stay as they are, so a key of the source may then be in
-        the table twice). Default: ``serializable`` (templated).
     :param max_rounds: how many times Spark may run the merge, each time because others changed rows that it may
         concern, before the task fails. Default: 5. Not templated.
     :param allow_empty: whether a merge without rows does what its ``NOT MATCHED BY SOURCE`` says. Default: no. Not
@@ -278,18 +269,12 @@ class Merge(Mode):
 
     name = "merge"
     in_rounds = True
-    template_fields: ClassVar[tuple[str, ...]] = ("keys", "on", "when", "covers", "isolation")
+    template_fields: ClassVar[tuple[str, ...]] = ("keys", "on", "when", "covers")
 
     keys: tuple[str, ...] = attrs.field(default=(), converter=_keys)
     on: str | None = attrs.field(default=None, converter=text_or_none)
     when: tuple[str, ...] = attrs.field(default=(), converter=_clauses)
     covers: str | None = attrs.field(default=None, converter=text_or_none)
-    isolation: Isolation = attrs.field(
-        default=Isolation.SERIALIZABLE,
-        converter=_isolation,
-        metadata=_NOT_KEPT,
-        eq=False,
-    )
     max_rounds: int = attrs.field(default=5, metadata=_NOT_KEPT, eq=False)
     allow_empty: bool = attrs.field(default=False, kw_only=True, validator=_yes_or_no)  # type: ignore[misc]
 

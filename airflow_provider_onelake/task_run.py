@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.buffers.identity import Load
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.statements.start import Asker
+    from airflow_provider_onelake.statements.asker import Asker
 
 
 @attrs.frozen
@@ -85,38 +85,21 @@ class TaskRun:
 
         return Load(namespace=namespace, dag=self.load_name or self.dag, group=self.group, run=self.run)
 
-    def fence(self, namespace: str) -> str:
-        """Return the ``txn`` application id by which a newer start of the task keeps older ones from changing a table.
+    def asker(self, log: DeltaLog, asked: str, task_start: Start, namespace: str, message: str | None) -> Asker:
+        """Return who runs a statement, with the generation that the task's start has claimed.
 
-        :param namespace: the deployment's name, from the connection.
-        """
-        return f"onelake-task/{self.owner(namespace)}"
-
-    def asker(self, operation: str, asked: str, task_start: Start, namespace: str, message: str | None) -> Asker:
-        """Return whose a statement without a buffer is: a DELETE of whole partitions, an ALTER or a RESTORE.
-
-        Its ids do not begin as those of writers do, whose rows a load counts. They end with what is asked, because a
-        corrected task is another statement.
-
-        :param operation: such as ``delete``.
-        :param asked: names what is asked, in a path.
+        :param log: of the table.
+        :param asked: the operation, and what tells what is asked from what a corrected task asks: ``delete/where=…``.
         :param task_start: the task's first start or last clear; all tries of it are one statement.
         :param namespace: the deployment's name, from the connection.
         :param message: of the task's author, for people who read the table's history.
+        :raises ZombieWriterError: a newer start of the task has claimed a generation.
         """
         from airflow_provider_onelake.commit.words import task_in_words
-        from airflow_provider_onelake.statements.start import Asker
+        from airflow_provider_onelake.statements.asker import Asker
 
-        owner = f"onelake-{operation}/{self.owner(namespace)}"
-        return Asker(
-            task_id=f"{owner}/{asked}",
-            id=f"{owner}/{quote(task_start.id, safe='')}/{asked}",
-            fence=self.fence(namespace),
-            task_start=task_start,
-            try_number=self.number,
-            by=task_in_words(self.dag, self.label, self.run_id, namespace),
-            message=message,
-        )
+        by = task_in_words(self.dag, self.label, self.run_id, namespace)
+        return Asker.of_task(log, self.owner(namespace), task_start, self.number, asked, by, message)
 
     def owner(self, namespace: str) -> str:
         """Name the task in its run.

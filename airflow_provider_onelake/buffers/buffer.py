@@ -27,7 +27,7 @@ from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.buffers.statistics import INDEXED_COLUMNS, indexed_columns
 from airflow_provider_onelake.buffers.verdict import Verdict, read_verdict, write_verdict
 from airflow_provider_onelake.checks import is_gone
-from airflow_provider_onelake.choices import GONE, Isolation, OnFailedCheck
+from airflow_provider_onelake.choices import GONE, OnFailedCheck
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
@@ -397,7 +397,7 @@ def _gone(spec: Mapping[str, Any]) -> str | None:
 
     :param spec: as it stands in version 0.
     """
-    if spec.get("reads") and spec["reads"].get("isolation") == Isolation.WRITE_SERIALIZABLE:
+    if spec.get("reads") and spec["reads"].get("isolation") == "write_serializable":
         return "`reads` and isolation='write_serializable'"
     if spec.get("on_failed_check") in GONE:
         return f"on_failed_check={spec['on_failed_check']!r}"

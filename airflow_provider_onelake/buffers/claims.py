@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.buffers.identity import RETIRED, WriterIdentity
+from airflow_provider_onelake.buffers.identity import RETIRED, Identity, WriterIdentity
 from airflow_provider_onelake.buffers.layout import WriterDirectory, claim_path, json_at
 from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
@@ -32,7 +32,6 @@ from airflow_provider_onelake.storage.preflight import prove_create_only
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.spec import WriteSpec
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.stores import Store
 
 logger = logging.getLogger(__name__)
@@ -104,7 +103,7 @@ class Claim:
 
 def begin(
     log: DeltaLog,
-    identity: WriterIdentity,
+    identity: Identity,
     task_start: Start,
     *,
     prove: bool = False,
@@ -125,7 +124,6 @@ def begin(
     snapshot = log.snapshot_or_none()
     # A full VACUUM by deltalake may have deleted the claims. The txn in the table is still there.
     stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
-    ended = snapshot.txns.get(identity.ended_id, 0) if snapshot is not None else 0
     check_not_retired(identity, stored, log.table)
     while True:
         found = claims(log.store, identity)
@@ -134,7 +132,7 @@ def begin(
             if newest.task_start is not None and newest.task_start.id == task_start.id:
                 return newest.generation
             _check_turn(identity, task_start, newest, found, is_rival)
-        generation = max(newest.generation if newest is not None else 0, stored, ended) + 1
+        generation = max(newest.generation if newest is not None else 0, stored) + 1
         try:
             # The key that claims on disk have.
             _put(log, identity, generation, task_start.task, prove=prove, deed=attrs.asdict(task_start))
@@ -144,7 +142,7 @@ def begin(
 
 
 def _check_turn(
-    identity: WriterIdentity,
+    identity: Identity,
     task_start: Start,
     newest: Claim,
     found: Iterable[Claim],
@@ -161,7 +159,7 @@ def _check_turn(
     if followed or (last is not None and task_start.precedes(last)):
         by = f" by {last.task} of the run {last.run_id}" if last is not None else ""
         raise ZombieWriterError(
-            f"Writer {identity.key!r} has been rerun since{by} (generation {newest.generation}), so this attempt of "
+            f"{identity.key!r} has been rerun since{by} (generation {newest.generation}), so this attempt of "
             f"{task_start.task} is out of date. Nothing was staged; the newer one carries on."
         )
 
@@ -173,14 +171,14 @@ def _duplicate(key: str, owner: str, task: str) -> str:
     )
 
 
-def claims(store: Store, identity: WriterIdentity) -> list[Claim]:
+def claims(store: Store, identity: Identity) -> list[Claim]:
     """Return the claims of a writer, the newest last."""
     paths = WriterDirectory.read(store, identity.directory).claims
     found = [_read(store, path, generation) for generation, path in paths.items()]
     return sorted(found, key=lambda claim: claim.generation)
 
 
-def generation_of(store: Store, identity: WriterIdentity, task_start: str) -> int | None:
+def generation_of(store: Store, identity: Identity, task_start: str) -> int | None:
     """Return the generation that a start began, or ``None`` where the start has no claim.
 
     :param task_start: its id.
@@ -191,7 +189,7 @@ def generation_of(store: Store, identity: WriterIdentity, task_start: str) -> in
     return next((claim.generation for claim in found), None)
 
 
-def start_of(store: Store, identity: WriterIdentity, generation: int) -> Start | None:
+def start_of(store: Store, identity: Identity, generation: int) -> Start | None:
     """Return the start that began a generation of a writer, or ``None`` where its claim is gone or does not say."""
     return _read(store, claim_path(identity.directory, generation), generation).task_start
 
@@ -225,7 +223,7 @@ def claim(log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
             raise DuplicateWriterError(_duplicate(spec.identity.key, owner, spec.task)) from None
 
 
-def check_not_retired(identity: WriterIdentity, stored: int | None, table: str) -> None:
+def check_not_retired(identity: Identity, stored: int | None, table: str) -> None:
     """Refuse a writer whose files another run has taken over (protocol: retired).
 
     :param stored: the version of its ``txn``, ``None`` for none.
@@ -236,7 +234,7 @@ def check_not_retired(identity: WriterIdentity, stored: int | None, table: str) 
         raise retired(identity, table)
 
 
-def retired(identity: WriterIdentity, table: str) -> ZombieWriterError:
+def retired(identity: Identity, table: str) -> ZombieWriterError:
     """Return what is raised for a writer whose files another run has taken over (protocol: retired).
 
     :param table: what messages call the table.
@@ -245,20 +243,6 @@ def retired(identity: WriterIdentity, table: str) -> ZombieWriterError:
         f"The files of writer {identity.key!r} were taken over by another run, which loads them into {table}. From now "
         "on nothing of this writer is published: clear the plan of this run, or leave the run as it is."
     )
-
-
-def check_not_ended(spec: WriteSpec, snapshot: Snapshot, table: str) -> None:
-    """Refuse an attempt after which a newer generation of its writer has found nothing to do.
-
-    :param table: what messages call the table.
-    :raises ZombieWriterError: a newer generation has.
-    """
-    ended = snapshot.txns.get(spec.identity.ended_id, 0)
-    if ended > spec.generation:
-        raise ZombieWriterError(
-            f"Generation {ended} of writer {spec.identity.key!r} has found nothing to do in {table}; this one is of "
-            f"generation {spec.generation}, so its rows are out of date. Nothing was published."
-        )
 
 
 def claimant(store: Store, path: str) -> WriterIdentity | None:
@@ -280,7 +264,7 @@ def claimant(store: Store, path: str) -> WriterIdentity | None:
     return writer
 
 
-def _put(log: DeltaLog, identity: WriterIdentity, generation: int, task: str, *, prove: bool, **more: object) -> None:
+def _put(log: DeltaLog, identity: Identity, generation: int, task: str, *, prove: bool, **more: object) -> None:
     """Put a claim.
 
     :param prove: whether to prove that the store refuses to put another one over it.

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import Protocol
 from urllib.parse import quote, unquote
 
 import attrs
@@ -19,8 +20,6 @@ _SAFE = re.compile(r"[a-z0-9][a-z0-9-]*")
 _OURS = "onelake/"
 # What the txn ids of ledgers begin with (protocol: one ledger).
 _LEDGERS = "onelake-plan/"
-# What the txn ids begin with that name generations which had nothing to do (protocol: generation).
-_ENDED = "onelake-ended/"
 
 RETIRED = 2**53 - 1
 """The generation of a writer of which nothing is published again (protocol: retired). Every reader of JSON can hold it,
@@ -78,6 +77,22 @@ class Load:
         return WriterIdentity(self, key)
 
 
+class Identity(Protocol):
+    """Whom a table knows by a ``txn``, whose version is a generation: a writer, or a task that runs statements."""
+
+    @property
+    def app_id(self) -> str:
+        """The application id of the ``txn``."""
+
+    @property
+    def key(self) -> str:
+        """What messages call it."""
+
+    @property
+    def directory(self) -> str:
+        """Where its claims lie, relative to the table."""
+
+
 @attrs.frozen
 class WriterIdentity:
     """One writer of a load, the same in all of its attempts.
@@ -93,14 +108,6 @@ class WriterIdentity:
     def app_id(self) -> str:
         """The ``txn`` application id under which the table knows the writer."""
         return f"{self.load.prefix}{_quoted(self.key)}"
-
-    @property
-    def ended_id(self) -> str:
-        """The ``txn`` application id of the newest generation of the writer that found nothing to do.
-
-        It is not the writer's own, because nothing of that generation is in the table.
-        """
-        return f"{_ENDED}{self.app_id.removeprefix(_OURS)}"
 
     @classmethod
     def from_app_id(cls, app_id: str) -> WriterIdentity | None:

@@ -11,6 +11,7 @@ staged/_begun/<digest>.json                   at which version of the table a lo
 staged/scan-<digest>/_delta_log/              the log of a shared scan (scan.py)
 staged/scan-<digest>/onelake_writer=<writer>/ the files that it wrote for a writer, who makes them a buffer of its own
 staged/compaction-<digest>/<attempt>/         the private table of a compaction (maintenance/shadow.py)
+staged/change-<digest>/_start-<generation>.json  which start of the task began the generation (claims.py)
 staged/change-<digest>/<round>/               the private table of a round of a statement (statements/round_tables.py)
 staged/jobs/<attempt>/                        what is handed to a driver (spark/submit/spool.py)
 
@@ -42,7 +43,7 @@ JOBS = f"{STAGED_DIRECTORY}/jobs"
 SCANNED_FOR = "onelake_writer"
 """The partition column of a shared scan, which names the writer of each row."""
 
-_CLAIM = re.compile(r"/_claim-(\d+)\.json$")
+_CLAIM = re.compile(r"/_(?:claim|start)-(\d+)\.json$")
 _SKIPPED = re.compile(r"/_skipped-(\d+)\.json$")
 _POINTER = re.compile(r"/_scan-([0-9a-f]+)\.json$")
 _SHARE = f"{SCANNED_FOR}="
@@ -63,9 +64,12 @@ def json_at(store: Store, path: str) -> dict[str, Any]:
 def claim_path(writer: str, generation: int) -> str:
     """Return the path of a generation's claim.
 
-    :param writer: the writer's directory.
+    The claim of a task that runs statements has another name, because an earlier release, which may be at work beside
+    this one, takes every ``_claim-`` for a writer's.
+
+    :param writer: the directory of the writer, or of the task's statements.
     """
-    return f"{writer}/_claim-{generation}.json"
+    return f"{writer}/{'_start' if writer.startswith(CHANGES) else '_claim'}-{generation}.json"
 
 
 def skipped_path(writer: str, generation: int) -> str:
@@ -280,6 +284,11 @@ class WriterDirectory(Directory):
     def claims(self) -> dict[int, str]:
         """The paths of the claims by generation."""
         return self._numbered(_CLAIM)
+
+    @property
+    def is_of_a_writer(self) -> bool:
+        """Whether a writer has claimed its key there."""
+        return bool(self.claims) and not self.path.startswith(CHANGES)
 
     @cached_property
     def skipped(self) -> dict[int, str]:

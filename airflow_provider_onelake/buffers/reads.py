@@ -5,7 +5,7 @@ Protocol: reads its target.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -57,16 +57,6 @@ def read_changed(reads: Reads | None, commits: Sequence[Commit], partitioning: P
     """
     changing = [commit for commit in commits if commit.data_change]
     return changing if reads is None or _redefine(commits) else _touching(reads, changing, partitioning)
-
-
-def last_that_may_have_read(commits: Iterable[Commit]) -> int:
-    """Return the version of the last commit that changed rows and is no blind append; -1 for none.
-
-    With ``write_serializable``, what is committed now may count just before an append that did not read the table.
-    Everything that came after the append counts after it then. So this is done only where nothing but such appends
-    came: another commit may have read what was appended, and would have read what is committed now too.
-    """
-    return max((commit.version for commit in commits if commit.data_change and not commit.blind_append), default=-1)
 
 
 def _redefine(commits: Sequence[Commit]) -> bool:

@@ -73,7 +73,7 @@ def loads_waiting(log: DeltaLog, snapshot: Snapshot, listing: Iterable[ObjectInf
     loads = {one.identity.load for one in begun if one.complete}
     if not loads:
         return []
-    others = [directory for directory in directories if directory.claims and not _open_buffers(directory)]
+    others = [directory for directory in directories if directory.is_of_a_writer and not _open_buffers(directory)]
     begun += _waiting_writers(log.store, snapshot, others)
     return [
         _load([one for one in begun if one.identity.load == load]) for load in sorted(loads, key=lambda load: load.id)
@@ -109,7 +109,7 @@ def _look_at(store: Store, directory: WriterDirectory) -> _WaitingWriter | None:
         except (BufferIncompleteError, BufferInvalidError):
             continue  # If it is a writer's, the writer has a claim, and the reconciliation says what is wrong.
     identity = next((spec.identity for spec in specs.values()), None)
-    if identity is None and directory.claims:
+    if identity is None and directory.is_of_a_writer:
         identity = claimant(store, directory.claims[max(directory.claims)])
     if identity is None:
         return None

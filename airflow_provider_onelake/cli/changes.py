@@ -12,7 +12,6 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
-from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.buffers.waiting import WaitingLoad, loads_waiting
 from airflow_provider_onelake.choices import GONE, OnMissingWriter, OnNewerCommit, Policy, PublishMode
 from airflow_provider_onelake.cli.opening import errors_in_a_line, open_table
@@ -32,7 +31,7 @@ from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError, with_page
 from airflow_provider_onelake.maintenance.restore import RestoreStatus
 from airflow_provider_onelake.maintenance.restore import restore as restore_table
-from airflow_provider_onelake.statements.start import Asker
+from airflow_provider_onelake.statements.asker import Asker, TaskIdentity
 from airflow_provider_onelake.steps.restore import describe_restore, version_asked
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 from airflow_provider_onelake.storage.clock import instant_given
@@ -148,15 +147,8 @@ def restore(
             )
         asked = version_asked(log, seen, version, instant)
         committer = opened.committer() if yes else opened.rehearsal()
-        app_id = f"onelake-restore/terminal/{uuid4()}"
-        asker = Asker(
-            task_id=app_id,
-            id=app_id,
-            fence=app_id,
-            task_start=Start(id=app_id, task="onelake restore", run_id=app_id, chain=app_id),
-            by=f"onelake restore, by {_person()}",
-            message=message,
-        )
+        who = f"onelake restore, by {_person()}"
+        asker = Asker(identity=TaskIdentity(f"terminal/{uuid4()}"), by=who, message=message)
         done = restore_table(committer, asked, seen, asker, on_newer_commit=OnNewerCommit.FAIL)
         commit = committer.log.commit(done.version) if done.version is not None else None
         undone = _newest_of(log, done.undone)

@@ -1,4 +1,4 @@
-"""What every log entry of ours says: ``commitInfo``, its removes, and what the table hands out to it.
+"""What every log entry of ours says: ``commitInfo``, what the commit removes and adds, and what the table hands out.
 
 A table may hand out an in-commit timestamp to a commit, and row ids to its files. They depend on the commit's version,
 so they are decided anew at every rebase (protocol: rising timestamps, fresh row ids).
@@ -7,14 +7,24 @@ so they are decided anew at every rebase (protocol: rising timestamps, fresh row
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import cast
 
+import attrs
+
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
-from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, DataFile, Remove, is_absolute
-from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED
+from airflow_provider_onelake.log.actions import (
+    Action,
+    Add,
+    CommitInfo,
+    DataFile,
+    Remove,
+    StagedRecord,
+    is_absolute,
+)
+from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.snapshot import ROW_TRACKING_DOMAIN, Snapshot
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -22,68 +32,78 @@ from airflow_provider_onelake.storage.clock import milliseconds
 _COPIED = ("path", "partitionValues", "size", "stats", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 
 
-def commit_info(
-    operation: str,
-    parameters: Mapping[str, str],
-    snapshot: Snapshot,
-    txn_id: str,
-    now: datetime,
-    *,
-    blind: bool,
-    metrics: Mapping[str, str] | None = None,
-    isolation: str = "Serializable",
-    told: str | None = None,
-) -> CommitInfo:
-    """Return the ``commitInfo`` of a commit of ours.
+@attrs.frozen(kw_only=True)
+class Entry:
+    """What a commit does, apart from what depends on the version that it is put at.
 
     :param operation: as Delta calls it.
     :param parameters: of the operation; texts (protocol: texts in commitInfo).
-    :param snapshot: that the commit is decided on.
-    :param txn_id: the id by which the transaction recognises its own commit.
-    :param blind: whether the commit only appends, and was not computed from the table.
-    :param metrics: of the operation; texts.
-    :param isolation: its level, as Delta calls it.
     :param told: what people read of the commit. Default: nothing.
+    :param record: what the commit says of itself for this package, by the kind of the commit. Default: nothing.
+    :param blind: whether the commit only adds rows, or none, and was not computed from the table.
+    :param isolation: its level, as Delta calls it.
+    :param metrics: of the operation; those that are ``None`` are not known, and left out.
+    :param tags: of the ``commitInfo``, such as Spark's.
+    :param txns: the versions of the ``txn`` actions by application id.
+    :param definition: actions that change what the table is: ``protocol``, ``metaData``, ``domainMetadata``.
+    :param removed: live ``add`` actions of the files that go.
+    :param kept: ``add`` actions of files that keep their row ids.
+    :param added: ``add`` actions of files that get row ids where the table tracks rows, and have none elsewhere.
+    :param cdc: ``cdc`` actions for the change feed.
+    :param data_change: whether rows leave the table by what is removed; a compaction only moves them.
     """
-    return {
-        "timestamp": milliseconds(now),
-        "operation": operation,
-        "operationParameters": dict(parameters),
-        **({"readVersion": snapshot.version} if snapshot.version >= 0 else {}),
-        "isolationLevel": isolation,
-        "isBlindAppend": blind,
-        "operationMetrics": dict(metrics or {}),
-        "engineInfo": f"airflow-provider-onelake/{__version__}",
-        "txnId": txn_id,
-        **({"userMetadata": told} if told else {}),
-    }
 
+    operation: str
+    parameters: Mapping[str, str]
+    told: str | None = None
+    record: StagedRecord = attrs.field(factory=StagedRecord)
+    blind: bool = False
+    isolation: str = "Serializable"
+    metrics: Mapping[str, int | None] = attrs.field(factory=dict)
+    tags: Mapping[str, str] = attrs.field(factory=dict)
+    txns: Mapping[str, int] = attrs.field(factory=dict)
+    definition: Sequence[Action] = ()
+    removed: Sequence[Add] = attrs.field(default=(), repr=False)
+    kept: Sequence[Add] = attrs.field(default=(), repr=False)
+    added: Sequence[Add] = attrs.field(default=(), repr=False)
+    cdc: Sequence[DataFile] = attrs.field(default=(), repr=False)
+    data_change: bool = True
 
-def entry_of_nothing(
-    info: CommitInfo, record: Mapping[str, object], turns: Mapping[str, int], snapshot: Snapshot, now: datetime
-) -> list[Action]:
-    """Return the entry of a start that has found nothing to do: no row changes, and no older start can commit later.
+    def on(self, snapshot: Snapshot, txn_id: str, now: datetime) -> list[Action]:
+        """Return the actions of the entry at the version after a snapshot.
 
-    An older start decides on a version behind this entry, and finds its ``txn`` there; or it has committed before, and
-    this entry is decided anew on what that left (protocol: generation).
-
-    :param info: the commit's ``commitInfo``.
-    :param record: what the commit says of the start.
-    :param turns: the versions of the ``txn`` actions, by their application ids.
-    :param snapshot: that the entry is decided on.
-    """
-    info[STAGED] = {"format": FORMAT, CHANGE: {**record, "nothing": True}}
-    stamped = stamp(info, [], snapshot, now)
-    return [{"commitInfo": info}, *txns_of(turns, now), *stamped]
-
-
-def txns_of(turns: Mapping[str, int], now: datetime) -> list[Action]:
-    """Return the ``txn`` actions of an entry (protocol: no expiring txn).
-
-    :param turns: their versions, by application id.
-    """
-    written = milliseconds(now)
-    return [{"txn": {"appId": app_id, "version": version, "lastUpdated": written}} for app_id, version in turns.items()]
+        :param txn_id: the id by which the transaction recognises its own commit (protocol: create-only).
+        :raises UnsupportedFeatureError: a file does not say how many rows it has, so that it cannot be given row ids.
+        """
+        # Copies, because a put that loses its race gives the files other row ids the next time.
+        added: list[Add] = [{**file} for file in self.added]
+        info: CommitInfo = {
+            "timestamp": milliseconds(now),
+            "operation": self.operation,
+            "operationParameters": dict(self.parameters),
+            **({"readVersion": snapshot.version} if snapshot.version >= 0 else {}),
+            "isolationLevel": self.isolation,
+            "isBlindAppend": self.blind,
+            "operationMetrics": {name: str(count) for name, count in self.metrics.items() if count is not None},
+            "engineInfo": f"airflow-provider-onelake/{__version__}",
+            "txnId": txn_id,
+            **({"userMetadata": self.told} if self.told else {}),
+        }
+        if self.record:
+            info[STAGED] = {"format": FORMAT, **self.record}
+        if self.tags:
+            info["tags"] = dict(self.tags)
+        handed_out = _stamp(info, added, snapshot, now)
+        written = milliseconds(now)
+        removes = (remove_of(file, written, data_change=self.data_change) for file in self.removed)
+        actions: list[Action] = [{"commitInfo": info}]
+        for app_id, turn in self.txns.items():
+            # Each says when it was written, or engines would forget it (protocol: no expiring txn).
+            actions.append({"txn": {"appId": app_id, "version": turn, "lastUpdated": written}})
+        actions += [*self.definition, *handed_out]
+        actions += [{"remove": remove} for remove in removes]
+        actions += [{"add": file} for file in (*self.kept, *added)]
+        return actions + [{"cdc": file} for file in self.cdc]
 
 
 def remove_of(file: Add, now: int, *, data_change: bool) -> Remove:
@@ -97,7 +117,7 @@ def remove_of(file: Add, now: int, *, data_change: bool) -> Remove:
     return {**copied, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}
 
 
-def stamp(info: CommitInfo, adds: Iterable[Add], snapshot: Snapshot, now: datetime) -> list[Action]:
+def _stamp(info: CommitInfo, adds: Iterable[Add], snapshot: Snapshot, now: datetime) -> list[Action]:
     """Give a commit its in-commit timestamp and its files their row ids, where the table wants them.
 
     :param info: the commit's ``commitInfo``, which must be its first action; changed in place.

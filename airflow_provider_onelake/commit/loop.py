@@ -30,7 +30,13 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, StoreUnavailableError
+from airflow_provider_onelake.commit.entry import Entry
+from airflow_provider_onelake.exceptions import (
+    CommitContentionError,
+    LogGapError,
+    ObjectExistsError,
+    StoreUnavailableError,
+)
 from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -105,14 +111,12 @@ class View:
     :param snapshot: the newest; :data:`NO_TABLE` where a proposal creates the table and there is none yet.
     :param winners: every commit since the proposal's read version, in the order of versions.
     :param complete: whether ``winners`` has all of them; some are missing where the log was cleaned up meanwhile.
-    :param txn_id: the id by which the transaction recognises its next commit; an entry must carry it.
     :param tally: of the transaction so far.
     """
 
     snapshot: Snapshot
     winners: Sequence[Commit]
     complete: bool
-    txn_id: str
     tally: Tally
 
 
@@ -120,10 +124,12 @@ class View:
 class Put:
     """A proposal's decision to commit.
 
-    :param actions: of the entry to put at the version after the view's snapshot.
+    :param entry: what the commit does.
+    :param snapshot: that this was decided on: the view's, or a table that is yet to be made.
     """
 
-    actions: Sequence[Action] = attrs.field(repr=False)
+    entry: Entry
+    snapshot: Snapshot = attrs.field(repr=False)
 
 
 class Proposal(ABC, Generic[_T]):
@@ -135,6 +141,8 @@ class Proposal(ABC, Generic[_T]):
     """The version that the proposal was formed on. Commits after it are its winners. ``None``: only commits after the
     transaction's beginning are."""
     creates_table = False
+    left = "Nothing was changed; a retry goes on"
+    """What is so after a transaction that has given up, and what to do, in messages."""
 
     def look_ahead(self) -> AbstractContextManager[object]:
         """Begin to ask for what :meth:`decide` needs besides the snapshot.
@@ -158,9 +166,12 @@ class Proposal(ABC, Generic[_T]):
         :param version: the version of that put.
         """
 
-    @abstractmethod
-    def give_up(self, tally: Tally) -> _T:
-        """Return the result, or raise, where the budget is used up and the last put met another's commit."""
+    def give_up(self, tally: Tally) -> _T | None:
+        """Return the result where the budget is used up and the last put met another's commit.
+
+        Default: ``None``, and the transaction ends with a ``CommitContentionError``, which says :attr:`left`.
+        """
+        return None
 
 
 @attrs.define
@@ -183,6 +194,7 @@ class Transactions:
         :param proposal: to commit.
         :raises TableNotFoundError: there is no table, and the proposal does not create one.
         :raises LogGapError: a version of the log is missing.
+        :raises CommitContentionError: the budget is used up, and the last put met another's commit.
         :raises StoreUnavailableError: the budget is used up, and the store did not answer the last attempt. It is not
             known whether the commit stands.
         """
@@ -216,7 +228,7 @@ class _Transaction(Generic[_T]):
         self._attempts = self._lost = self._unanswered = 0
         self._rebasing_since: datetime | None = None
         self._waited = 0.0
-        self._last: tuple[Snapshot, Put] | None = None
+        self._last: tuple[Snapshot, list[Action]] | None = None
         self._synced: set[str] = set()
 
     def run(self) -> _T:
@@ -239,8 +251,16 @@ class _Transaction(Generic[_T]):
             if self._waited >= self._means.backoff.budget:
                 if trouble is not None:
                     raise trouble
-                return self._proposal.give_up(self._tally())
+                return self._given_up(self._tally())
             self._wait(self._means.backoff.longest if trouble is None else self._means.backoff.silent)
+
+    def _given_up(self, tally: Tally) -> _T:
+        if (result := self._proposal.give_up(tally)) is not None:
+            return result
+        raise CommitContentionError(
+            f"{self._log.table}: {tally.lost_races} of {tally.attempts} puts of {self._proposal.name} met another's "
+            f"commit, and the budget of {self._means.backoff.budget:g} s is used up. {self._proposal.left}."
+        )
 
     def _wait(self, longest: float) -> None:
         backoff = self._means.backoff
@@ -262,17 +282,18 @@ class _Transaction(Generic[_T]):
                 # The answer to the put was lost. While this version was free, every attempt put the same, so what the
                 # proposal has decided last is what stands there.
                 return mine.version, None
-            view = View(snapshot, self._winners, self._complete, self._txn_id, self._tally())
             pending = self._put_before(snapshot)
-            decided = pending or self._proposal.decide(view)
-        if not isinstance(decided, Put):
-            return None, decided
+            if (actions := pending) is None:
+                decided = self._proposal.decide(View(snapshot, self._winners, self._complete, self._tally()))
+                if not isinstance(decided, Put):
+                    return None, decided
+                actions = decided.entry.on(decided.snapshot, self._txn_id, self._log.clock.now())
         self._attempts += 1
-        self._last = snapshot, decided
+        self._last = snapshot, actions
         version = snapshot.version + 1
-        sync_named(self._log.store, decided.actions, self._synced)
+        sync_named(self._log.store, actions, self._synced)
         try:
-            self._log.store.create(version_path(version), dump_actions(decided.actions))
+            self._log.store.create(version_path(version), dump_actions(actions))
         except ObjectExistsError:
             self._log.expect(version)
             if pending is not None and self._is_ours(version):
@@ -287,8 +308,8 @@ class _Transaction(Generic[_T]):
         commit = self._log.commit(version)
         return commit is not None and commit.txn_id == self._txn_id
 
-    def _put_before(self, snapshot: Snapshot) -> Put | None:
-        """Return a put that got no answer and may still take effect, as its version is free; else ``None``.
+    def _put_before(self, snapshot: Snapshot) -> list[Action] | None:
+        """Return the entry of a put that got no answer and may yet take effect, as its version is free; else ``None``.
 
         Put nothing else there: a proposal may decide otherwise on the same version, as it also looks at what lies
         beside the log, such as claims, and at the clock. Then nobody would know which of the two decisions stands, and
@@ -296,9 +317,9 @@ class _Transaction(Generic[_T]):
         """
         if self._last is None:
             return None
-        before, put = self._last
+        before, actions = self._last
         same = before.version == snapshot.version and before.metadata.get("id") == snapshot.metadata.get("id")
-        return put if same else None
+        return actions if same else None
 
     def _take_in(self, snapshot: Snapshot) -> None:
         if self._seen_version is None:

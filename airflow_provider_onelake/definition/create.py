@@ -14,16 +14,14 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime
 from random import Random
 from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.commit.entry import commit_info, stamp
+from airflow_provider_onelake.commit.entry import Entry
 from airflow_provider_onelake.commit.loop import Proposal, Put, Tally, Transactions, View, random_id
 from airflow_provider_onelake.exceptions import (
-    CommitContentionError,
     InvalidWriteError,
     SchemaMismatchError,
     TablePropertyError,
@@ -115,35 +113,27 @@ class _TableCreation(Proposal[Snapshot]):
         """Put version 0 where there is no table."""
         if view.snapshot is not NO_TABLE:
             return view.snapshot
-        now = self._log.clock.now()
         given = (self._schema_json, self._partition_by, self._properties, self._random)
         protocol, metadata = define(self._log, *given)
-        metadata["createdTime"] = milliseconds(now)
+        metadata["createdTime"] = milliseconds(self._log.clock.now())
         parameters = {
             "isManaged": "false",
             "description": "",
             "partitionBy": json.dumps(metadata["partitionColumns"]),
             "properties": json.dumps(metadata["configuration"]),
         }
-        info = commit_info("CREATE TABLE", parameters, view.snapshot, view.txn_id, now, blind=True, told=self._message)
-        stamp(info, [], Snapshot(-1, protocol, metadata, {}), now)
-        return Put([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
+        definition: list[Action] = [{"protocol": protocol}, {"metaData": metadata}]
+        entry = Entry(
+            operation="CREATE TABLE", parameters=parameters, told=self._message, blind=True, definition=definition
+        )
+        return Put(entry, Snapshot(-1, protocol, metadata, {}))
 
     def committed(self, version: int, tally: Tally) -> None:
         """Look once more: the table is what stands in the log by then."""
 
-    def give_up(self, tally: Tally) -> Snapshot:
-        """Return the table that another writer has created, or leave the creation to a retry.
-
-        :raises CommitContentionError: another's version 0 was there for the last put, and is gone again.
-        """
-        created = self._log.snapshot_or_none()
-        if created is not None:
-            return created
-        raise CommitContentionError(
-            f"{self._log.table} was not created: {tally.lost_races} of {tally.attempts} puts of its version 0 met "
-            "another's, and now there is no table. Somebody keeps dropping it; a retry carries on."
-        )
+    def give_up(self, tally: Tally) -> Snapshot | None:
+        """Return the table that another writer has created; ``None`` where somebody has dropped it again."""
+        return self._log.snapshot_or_none()
 
 
 def define(
@@ -289,7 +279,7 @@ def add_columns(
 class _NewColumns(Proposal[Snapshot]):
     """One call of :func:`add_columns`. Only the columns of the newest snapshot decide what is left to add."""
 
-    name = "new columns"
+    name = "the columns that it lacks"
 
     _log: DeltaLog
     _rows: dict[str, Any]
@@ -309,7 +299,7 @@ class _NewColumns(Proposal[Snapshot]):
         snapshot.check_supported(table)
         self._check(new, snapshot)
         self._names = ", ".join(field["name"] for field in new)
-        return Put(_entry(new, snapshot, self._random, view.txn_id, self._log.clock.now(), self._message))
+        return Put(_entry(new, snapshot, self._random, self._message), snapshot)
 
     def committed(self, version: int, tally: Tally) -> None:
         """Look once more: another engine may have dropped a column since.
@@ -317,16 +307,6 @@ class _NewColumns(Proposal[Snapshot]):
         :param version: in which they were added.
         """
         logger.info("%s: version %d adds the columns %s", self._log.table, version, self._names)
-
-    def give_up(self, tally: Tally) -> Snapshot:
-        """Leave it to a retry.
-
-        :raises CommitContentionError: always.
-        """
-        raise CommitContentionError(
-            f"{self._log.table}: the columns {self._names} were not added, as {tally.lost_races} of {tally.attempts} "
-            "puts met another's commit and the budget is used up. Nothing was changed; a retry carries on."
-        )
 
     def _check(self, new: list[Field], snapshot: Snapshot) -> None:
         """Refuse before anything is changed, and name all problems at once."""
@@ -426,9 +406,7 @@ def _plain(field: Field) -> Field:
     return found
 
 
-def _entry(
-    new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, now: datetime, told: str | None
-) -> list[Action]:
+def _entry(new: list[Field], snapshot: Snapshot, random: Random, told: str | None) -> Entry:
     fields = [_plain(field) for field in new]
     added = encode([{"column": field} for field in fields])
     schema = _schema(snapshot)
@@ -444,8 +422,8 @@ def _entry(
         "schemaString": encode(schema),
         "configuration": configuration,
     }
-    info = commit_info("ADD COLUMNS", {"columns": added}, snapshot, txn_id, now, blind=True, told=told)
-    return [{"commitInfo": info}, *stamp(info, [], snapshot, now), {"metaData": metadata}]
+    definition: list[Action] = [{"metaData": metadata}]
+    return Entry(operation="ADD COLUMNS", parameters={"columns": added}, told=told, blind=True, definition=definition)
 
 
 def _map_columns(fields: list[dict[str, Any]], newest: int, random: Random | None = None) -> int:

@@ -42,6 +42,8 @@ CHANGE: Final = "change"
 ALTER: Final = "alter"
 # The key under which a shared scan does.
 SCAN: Final = "scan"
+# How the txn ids of our writers begin, and how those did that named MERGEs of an earlier release without an effect.
+_OURS, _ENDED = "onelake/", "onelake-ended/"
 # Of a load that is published together, messages name the first writers.
 _MOST_NAMED = 10
 FORMAT = 2
@@ -63,6 +65,7 @@ class PublishedWriter:
     :param planned: which files a plan of new files gave to the writer: ``ledger``, ``entry``, ``files`` (how many),
         ``digest`` and ``version`` (up to which it looked for a RESTORE); ``None`` for a writer without such a plan.
     :param merged: whether the rows were merged into the table, so that no file of the buffer came into it.
+    :param nothing: whether a MERGE of the rows had nothing to do, so that nothing of them is in the table.
     :param reads: the partitions of the table that the rows were computed from, as a predicate; ``None`` for none.
     :param staged: how many rows the buffer has; ``None`` for as many as were published.
     :param source: the kind of source that the fingerprint is of: ``files``, ``sql`` or ``function``; ``None`` where an
@@ -83,6 +86,7 @@ class PublishedWriter:
         validator=optional(instance_of(Mapping)),  # type: ignore[type-abstract]
     )
     merged: bool = attrs.field(default=False, validator=instance_of(bool))
+    nothing: bool = attrs.field(default=False, validator=instance_of(bool))
     reads: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
     staged: int | None = attrs.field(default=None, validator=optional(instance_of(int)))
     source: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
@@ -95,7 +99,7 @@ class PublishedWriter:
     def to_json(self) -> dict[str, object]:
         """Return the value as it stands in ``commitInfo``."""
         said = {**attrs.asdict(self, recurse=False), "finished": self.finished.isoformat()}
-        unsaid = [name for name in ("planned", "merged", "reads", "staged", "source") if not said[name]]
+        unsaid = [name for name in ("planned", "merged", "nothing", "reads", "staged", "source") if not said[name]]
         return {name: value for name, value in said.items() if name not in unsaid}
 
     @classmethod
@@ -213,7 +217,12 @@ class Commit:
     @cached_property
     def txns(self) -> dict[str, int]:
         """The ``txn`` versions that the commit records, by application id."""
-        return {txn["appId"]: int(txn["version"]) for txn in of_kind(self.actions, "txn")}
+        found: dict[str, int] = {}
+        for txn in of_kind(self.actions, "txn"):
+            # An earlier release had a txn beside the writer's own for a MERGE that had nothing to do. It is the newer.
+            app_id = _OURS + txn["appId"].removeprefix(_ENDED) if txn["appId"].startswith(_ENDED) else txn["appId"]
+            found[app_id] = max(int(txn["version"]), found.get(app_id, -1))
+        return found
 
     @cached_property
     def domains(self) -> dict[str, DomainMetadata]:
@@ -301,10 +310,27 @@ class Commit:
         """The writer whose rows the commit merged into those of the table; ``None`` for every other commit."""
         record = self.info.get(STAGED)
         change = record.get(CHANGE) if isinstance(record, dict) and record.get("format") == FORMAT else None
-        if isinstance(change, dict) and isinstance(change.get("writer"), dict):
+        if not isinstance(change, dict):
+            return None
+        if isinstance(change.get("writer"), dict):
             with suppress(ValueError):
                 return PublishedWriter.from_json(change["writer"])
-        return None
+        ended = [txn["appId"] for txn in of_kind(self.actions, "txn") if txn["appId"].startswith(_ENDED)]
+        if not ended or self.time is None:
+            return None
+        app_id = _OURS + ended[0].removeprefix(_ENDED)
+        return PublishedWriter(
+            app_id=app_id,
+            writer=unquote(app_id.rpartition("/")[2]),
+            generation=self.txns[app_id],
+            buffer="",
+            finished=self.time,
+            rows=0,
+            fingerprint=str(change.get("fingerprint") or ""),
+            merged=True,
+            nothing=True,
+            source=change.get("source"),
+        )
 
     @property
     def all_writers(self) -> tuple[PublishedWriter, ...]:

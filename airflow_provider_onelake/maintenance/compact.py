@@ -15,20 +15,18 @@ import attrs
 
 from airflow_provider_onelake.buffers.buffer import lifetime
 from airflow_provider_onelake.buffers.markers import try_to_mark
-from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
+from airflow_provider_onelake.commit.entry import Entry
 from airflow_provider_onelake.commit.loop import Backoff, Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import LogGapError
-from airflow_provider_onelake.log.actions import Action, Add, file_key
-from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
+from airflow_provider_onelake.log.actions import Add, file_key
+from airflow_provider_onelake.log.commits import COMPACTION, Commit
 from airflow_provider_onelake.log.compatibility import unfit
 from airflow_provider_onelake.log.replay import LiveFiles
-from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
-from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
+from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, bytes_of, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import CompactionShadow, Rewrite, Rewritten
-from airflow_provider_onelake.storage.clock import milliseconds
 
 POLITE = Backoff(first=0.2, longest=2.0, silent=2.0, budget=20.0)
 """Waits that leave a busy log to its writers: they are longer than the writers' waits, and end after 20 seconds."""
@@ -133,7 +131,7 @@ class _Compaction(Proposal[CompactionResult]):
         if not self._groups:
             return self._drop_all("", view.tally)
         self._put = tuple(self._groups.values())
-        return Put(self._entry(snapshot, view.txn_id))
+        return Put(self._entry(), snapshot)
 
     def committed(self, version: int, tally: Tally) -> CompactionResult:
         """Mark the shadow as published.
@@ -176,40 +174,28 @@ class _Compaction(Proposal[CompactionResult]):
         self._live = self._transactions.live_in(view.snapshot, touched.__contains__)
         return self._live
 
-    def _entry(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
-        now = self._log.clock.now()
-        adds = [self._add(add) for group in self._put for add in group.added]
-        removes = [
-            remove_of(file, milliseconds(now), data_change=False) for group in self._put for file in group.removed
-        ]
+    def _entry(self) -> Entry:
+        removed = [file for group in self._put for file in group.removed]
+        added = [self._add(add) for group in self._put for add in group.added]
         zorder_by = self._shadow.plan.zorder_by
-        info = commit_info(
-            "OPTIMIZE",
-            {"predicate": "[]", "zOrderBy": json.dumps(list(zorder_by)), "auto": "false"},
-            snapshot,
-            txn_id,
-            now,
-            blind=False,
-            metrics={
-                "numRemovedFiles": str(len(removes)),
-                "numRemovedBytes": str(sum(int(file["size"]) for file in removes)),
-                "numAddedFiles": str(len(adds)),
-                "numAddedBytes": str(sum(int(file["size"]) for file in adds)),
-            },
+        told = f"{len(removed)} files became {len(added)}"
+        return Entry(
+            operation="OPTIMIZE",
+            parameters={"predicate": "[]", "zOrderBy": json.dumps(list(zorder_by)), "auto": "false"},
+            told=of_task(self._by, told, self._message) if self._by else None,
+            record={COMPACTION: {"shadow": self._shadow.path, "readVersion": self._shadow.snapshot.version}},
             isolation="SnapshotIsolation",
-            told=of_task(self._by, f"{len(removes)} files became {len(adds)}", self._message) if self._by else None,
+            metrics={
+                "numRemovedFiles": len(removed),
+                "numRemovedBytes": bytes_of(removed),
+                "numAddedFiles": len(added),
+                "numAddedBytes": bytes_of(added),
+            },
+            tags=self._rewrite.tags,
+            removed=removed,
+            added=added,
+            data_change=False,
         )
-        info[STAGED] = {
-            "format": FORMAT,
-            COMPACTION: {"shadow": self._shadow.path, "readVersion": self._shadow.snapshot.version},
-        }
-        if self._rewrite.tags:
-            info["tags"] = dict(self._rewrite.tags)
-        more = stamp(info, adds, snapshot, now)
-        entry: list[Action] = [{"commitInfo": info}, *more]
-        entry += [{"remove": remove} for remove in removes]
-        entry += [{"add": add} for add in adds]
-        return entry
 
     def _add(self, add: Add) -> Add:
         published: Add = {**add, "path": f"{self._shadow.path}/{add['path']}", "dataChange": False}

@@ -14,33 +14,24 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import attrs
 
 from airflow_provider_onelake.choices import OnNewerCommit
-from airflow_provider_onelake.commit.entry import (
-    check_paths_relative,
-    commit_info,
-    entry_of_nothing,
-    remove_of,
-    stamp,
-    txns_of,
-)
-from airflow_provider_onelake.commit.loop import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.commit.words import NOTHING, of_task
+from airflow_provider_onelake.commit.entry import Entry, check_paths_relative
+from airflow_provider_onelake.commit.loop import Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import (
-    CommitContentionError,
     LogGapError,
     OneLakeError,
     RestoreRefusedError,
     VacuumRefusedError,
 )
 from airflow_provider_onelake.log.actions import Action, Add, FileKey, Metadata, file_key, total_rows
-from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, Commit, digest_of
+from airflow_provider_onelake.log.commits import Commit, digest_of
 from airflow_provider_onelake.log.features import all_features_of, check_supported, features_of
-from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import column_mapping, constraints
 from airflow_provider_onelake.log.snapshot import CLUSTERING_DOMAIN, Snapshot
 from airflow_provider_onelake.maintenance.compaction import bytes_of
@@ -50,8 +41,8 @@ from airflow_provider_onelake.maintenance.pinned_versions import (
     records_held,
     release_version,
 )
-from airflow_provider_onelake.statements.start import Asker, Starts, find_earlier
-from airflow_provider_onelake.storage.clock import milliseconds
+from airflow_provider_onelake.statements.asker import Asker, Earlier
+from airflow_provider_onelake.statements.proposal import StatementProposal
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -123,26 +114,24 @@ def restore(
 
     :param version: to go back to.
     :param seen: the snapshot on which the caller decided to go back.
-    :param asker: who asks, and which start of the task it is. A start that finds its ``txn`` in the table does nothing,
-        unless a RESTORE has undone since what it did.
+    :param asker: who asks, and which start of the task it is. A start that finds its ``txn`` in the table does nothing.
     :param on_newer_commit: what happens if commits came after that: they are undone too, or the restore is refused.
     :param decided_on: what an earlier try saw when it decided to go back. Default: ``seen``.
     :raises RestoreRefusedError: the table is not taken back; the message says why.
-    :raises ZombieWriterError: a newer start of the task has taken the table back, or has found nothing to do.
+    :raises ZombieWriterError: a newer start of the task is in the table.
+    :raises RerunRefusedError: an earlier try of the start did it, and that was taken back since.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or files with absolute paths.
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
     :raises VacuumAtWorkError: a vacuum is deleting files of the version. A retry sees what is left.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
     log = transactions.log
-    holder = digest_of(asker.id.encode())
+    holder = digest_of(f"{asker.app_id} {asker.generation}".encode())
     own = f"{holder}{uuid4().hex}"
-    if (before_us := _done_before(log, asker.id, version, seen)) is not None:
+    if (before_us := asker.done_before(log, _name(version), seen)) is not None:
         # A try that was killed after its commit left its record.
         _release(log, version, holder)
-        return before_us
-    starts = Starts(log, f"the restore of version {version}", asker)
-    starts.check(seen)
+        return _already(before_us, version)
     anchor = anchor_of(log, seen)
     decided_on = decided_on or anchor
     if not 0 <= version <= seen.version:
@@ -161,7 +150,7 @@ def restore(
     try:
         files = log.live_files(lambda add: True, version)
         anchors = decided_on, anchor
-        done = transactions.commit(_Restore(transactions, before, files, anchors, asker, starts, on_newer_commit))
+        done = transactions.commit(_Restore(transactions, before, files, anchors, asker, on_newer_commit))
         return done
     finally:
         # Once the txn is in the table, no try of this start puts anything more.
@@ -189,46 +178,41 @@ def _release(log: DeltaLog, version: int, holder: str) -> None:
         )
 
 
-@attrs.define(eq=False)
-class _Restore(Proposal[Restored]):
+class _Restore(StatementProposal[Restored]):
     """One call of :func:`restore`.
 
-    :param _before: the version to go back to, and ``_files`` its files.
-    :param _anchors: of the table to restore. Commits after the first came after the restore was decided on.
+    :param anchors: of the table to restore. Commits after the first came after the restore was decided on.
     """
 
-    _transactions: Transactions
-    _before: Snapshot
-    _files: Iterable[Add]
-    _anchors: tuple[Anchor, ...]
-    _asker: Asker
-    _starts: Starts
-    _on_newer_commit: OnNewerCommit
-    _live: LiveFiles | None = None
-    _put: Restored | None = None
-
-    def __attrs_post_init__(self) -> None:
-        self._log = self._transactions.log
-        self._then: Mapping[FileKey, Add] = {file_key(file): file for file in self._files}
+    def __init__(
+        self,
+        transactions: Transactions,
+        before: Snapshot,
+        files: Iterable[Add],
+        anchors: tuple[Anchor, ...],
+        asker: Asker,
+        on_newer_commit: OnNewerCommit,
+    ) -> None:
+        super().__init__(transactions, asker, _OPERATION, _name(before.version))
+        self._before, self._anchors, self._on_newer_commit = before, anchors, on_newer_commit
+        self._then: Mapping[FileKey, Add] = {file_key(file): file for file in files}
         check_paths_relative(self._then.values(), self._log.table)
-        self.name = f"the restore of version {self._before.version}"
-        self._since, _ = self._anchors[0]
+        self._since, _ = anchors[0]
         # A table that was made again may not have that version. It is refused when it is looked at.
-        self.read_version = min(version for version, _ in self._anchors)
+        self.read_version = min(version for version, _ in anchors)
+        self._nothing = Restored(status=RestoreStatus.NOTHING_TO_DO, version=None, restored_to=before.version)
+        self._put = self._nothing
 
     def decide(self, view: View) -> Put | Restored:
         """Put what differs between the newest snapshot and the version to go back to."""
         snapshot, table = view.snapshot, self._log.table
-        done = _done_before(self._log, self._asker.id, self._before.version, snapshot)
-        if done is not None:
-            return done
-        self._starts.check(snapshot)
+        if (earlier := self.done_before(snapshot)) is not None:
+            return _already(earlier, self._before.version)
         self._check_same_table(snapshot)
         snapshot.check_supported(table)
         self._check_nothing_newer(view)
         self._check_definition(snapshot)
-        files = self._live_files(view)
-        now = {file_key(file): file for file in files}
+        now = {file_key(file): file for file in self.files(view)}
         back = [file for key, file in self._then.items() if key not in now]
         gone = [file for key, file in now.items() if key not in self._then]
         definition = list(_definition(self._before, snapshot))
@@ -242,8 +226,8 @@ class _Restore(Proposal[Restored]):
                     iceberg_may_be_stale=snapshot.iceberg_may_be_stale,
                 )
         if not (back or gone or definition):
-            self._put = Restored(status=RestoreStatus.NOTHING_TO_DO, version=None, restored_to=self._before.version)
-            return Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put
+            self._put = self._nothing
+            return self.nothing(self._says(), snapshot) or self._put
         if snapshot.append_only and gone:
             raise RestoreRefusedError(
                 f"{table} is append-only (delta.appendOnly), and files came since version {self._before.version}. "
@@ -251,26 +235,15 @@ class _Restore(Proposal[Restored]):
             )
         check_paths_relative(gone, table)
         self._put = self._result(back, gone, snapshot)
-        return Put(self._entry(back, gone, definition, snapshot, view.txn_id, len(self._then)))
+        return Put(self._entry(back, gone, definition, snapshot), snapshot)
 
     def committed(self, version: int, tally: Tally) -> Restored:
         """Return what was restored.
 
         :param version: in which the restore stands.
         """
-        assert self._put is not None
         found = self._put.status is not RestoreStatus.NOTHING_TO_DO
         return attrs.evolve(self._put, version=version if found else None, lost_races=tally.lost_races)
-
-    def give_up(self, tally: Tally) -> Restored:
-        """Change nothing.
-
-        :raises CommitContentionError: always.
-        """
-        raise CommitContentionError(
-            f"{self._log.table}: {tally.lost_races} of {tally.attempts} puts of {self.name} met another's commit, and "
-            f"the budget of {self._transactions.backoff.budget:g} s is used up. Nothing was changed; a retry goes on."
-        )
 
     def _check_same_table(self, snapshot: Snapshot) -> None:
         """Refuse to put a version's files into another table that was made at the same place (protocol: same table)."""
@@ -294,7 +267,7 @@ class _Restore(Proposal[Restored]):
             )
         # What an earlier try of this task did is not in the way. What somebody has undone of it since is.
         newer = next(
-            (commit for commit in view.winners if _changes(commit) and self._asker.id not in commit.txns), None
+            (commit for commit in view.winners if _changes(commit) and self.asker.app_id not in commit.txns), None
         )
         if newer is not None:
             raise RestoreRefusedError(
@@ -319,13 +292,6 @@ class _Restore(Proposal[Restored]):
                 "written since could not be told by their columns. Nothing was changed."
             )
 
-    def _live_files(self, view: View) -> LiveFiles:
-        if self._live is not None and view.complete:
-            self._live.follow(view.winners)
-        else:
-            self._live = self._transactions.live_in(view.snapshot, lambda partition: True)
-        return self._live
-
     def _result(self, back: list[Add], gone: list[Add], snapshot: Snapshot) -> Restored:
         undone = (self._before.version + 1, snapshot.version)
         return Restored(
@@ -341,51 +307,29 @@ class _Restore(Proposal[Restored]):
             undone=undone if undone[0] <= undone[1] else None,
         )
 
-    def _entry(
-        self, back: list[Add], gone: list[Add], definition: list[Action], snapshot: Snapshot, txn_id: str, files: int
-    ) -> list[Action]:
-        now = self._log.clock.now()
-        info = commit_info(
-            _OPERATION,
-            self._parameters,
-            snapshot,
-            txn_id,
-            now,
-            blind=False,
-            metrics={
-                "tableSizeAfterRestore": str(bytes_of(self._then.values())),
-                "numOfFilesAfterRestore": str(files),
-                "numRestoredFiles": str(len(back)),
-                "restoredFilesSize": str(bytes_of(back)),
-                "numRemovedFiles": str(len(gone)),
-                "removedFilesSize": str(bytes_of(gone)),
-            },
-            told=self._message,
-        )
-        info[STAGED] = {"format": FORMAT, CHANGE: self._starts.record}
+    def _entry(self, back: list[Add], gone: list[Add], definition: list[Action], snapshot: Snapshot) -> Entry:
         returned: list[Add] = [{**file, "dataChange": True} for file in back]
         # Files that come back keep their row ids. Those from before the table tracked rows get some.
-        new = [file for file in returned if not snapshot.has_row_tracking or "baseRowId" not in file]
-        stamped = stamp(info, new, snapshot, now)
-        entry: list[Action] = [{"commitInfo": info}]
-        entry += [*txns_of(self._starts.turns(snapshot), now), *definition, *stamped]
-        entry += [{"remove": remove_of(file, milliseconds(now), data_change=True)} for file in gone]
-        entry += [{"add": file} for file in returned]
-        return entry
+        kept = [file for file in returned if snapshot.has_row_tracking and "baseRowId" in file]
+        return self._says(
+            metrics={
+                "tableSizeAfterRestore": bytes_of(self._then.values()),
+                "numOfFilesAfterRestore": len(self._then),
+                "numRestoredFiles": len(back),
+                "restoredFilesSize": bytes_of(back),
+                "numRemovedFiles": len(gone),
+                "removedFilesSize": bytes_of(gone),
+            },
+            definition=definition,
+            removed=gone,
+            kept=kept,
+            added=[file for file in returned if not snapshot.has_row_tracking or "baseRowId" not in file],
+        )
 
-    def _entry_of_nothing(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
-        now = self._log.clock.now()
-        told = f"{self._message}. {NOTHING}"
-        info = commit_info(_OPERATION, self._parameters, snapshot, txn_id, now, blind=False, told=told)
-        return entry_of_nothing(info, self._starts.record, self._starts.turns(snapshot, done=False), snapshot, now)
-
-    @property
-    def _parameters(self) -> dict[str, str]:
-        return {"version": str(self._before.version)}
-
-    @property
-    def _message(self) -> str:
-        return of_task(self._asker.by, f"back to version {self._before.version}", self._asker.message)
+    def _says(self, **what: Any) -> Entry:
+        version = self._before.version
+        told = of_task(self.asker.by, f"back to version {version}", self.asker.message)
+        return self.entry({}, parameters={"version": str(version)}, told=told, **what)
 
 
 def anchor_of(log: DeltaLog, snapshot: Snapshot) -> Anchor:
@@ -401,18 +345,14 @@ def _changes(commit: Commit) -> bool:
     return bool(commit.data_change or commit.metadata or commit.protocol or CLUSTERING_DOMAIN in commit.domains)
 
 
-def _done_before(log: DeltaLog, app_id: str, restored_to: int, snapshot: Snapshot) -> Restored | None:
-    """Return what an earlier try did; ``None`` if there is none, or if a RESTORE to another version has undone it.
+def _name(version: int) -> str:
+    return f"the restore of version {version}"
 
-    Nobody knows in which version it was done if the log since then was cleaned up.
-    """
-    earlier = find_earlier(log, app_id, snapshot)
-    if earlier is None:
-        return None
-    if earlier.is_undone:
-        last = next((commit for commit in reversed(earlier.later) if commit.operation == _OPERATION), None)
-        if last is None or last.restored_to != restored_to:
-            return None
+
+def _already(earlier: Earlier, restored_to: int) -> Restored:
+    if earlier.nothing:
+        return Restored(status=RestoreStatus.NOTHING_TO_DO, version=None, restored_to=restored_to)
+    # Nobody knows in which version it was done if the log since then was cleaned up.
     version = earlier.commit.version if earlier.commit is not None else None
     return Restored(status=RestoreStatus.ALREADY, version=version, restored_to=restored_to)
 

@@ -77,7 +77,7 @@ class Lineage:
         :param publications: the task's publications; those that put nothing do not count.
         """
         put = [(p.version, p.entry) for p in publications if p.entry is not None]
-        adds = [action["add"] for _, entry in put for action in entry.actions if "add" in action]
+        adds = [add for _, entry in put for add in entry.entry.added]
         rows = [entry.rows for _, entry in put]
         return attrs.evolve(
             self,

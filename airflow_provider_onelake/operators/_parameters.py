@@ -39,9 +39,10 @@ _IN_SIGHT = 93
 _STAMP = " " * 30
 _IN_TABLE, _IN_TUNING, _IN_MERGE = "new_table=NewTable({}=…)", "tuning=Tuning({}=…)", "mode=Merge({}=…)"
 _GONE: Mapping[str, str] = {
-    **{name: _IN_MERGE.format(name) for name in ("keys", "on", "when", "covers", "isolation", "max_rounds")},
+    **{name: _IN_MERGE.format(name) for name in ("keys", "on", "when", "covers", "max_rounds")},
     **{name: _IN_TABLE.format(name) for name in ("schema", "generated_columns")},
     **{name: _IN_TUNING.format(name) for name in ("target_file_size", "v_order", "preflight")},
+    "isolation": "left out: a MERGE sees all that lands before it; name its partitions by Merge(covers=…)",
     "replace_where": "mode=ReplaceWhere(…)",
     "allow_empty": "mode=Overwrite(allow_empty=True), or the same of ReplaceWhere and Merge",
     "table_properties": _IN_TABLE.format("properties"),

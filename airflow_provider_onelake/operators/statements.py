@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.choices import Isolation, OnStatementRerun, check_choice
+from airflow_provider_onelake.choices import OnStatementRerun, check_choice
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
@@ -38,8 +38,8 @@ class OneLakeTruncateOperator(_DeletingOperator):
     moment before; rows that are appended after it stay. No commit of others makes it fail. Older versions stay
     readable. An append-only table (``delta.appendOnly``) is refused.
 
-    A retry after a commit whose answer was lost deletes nothing more, unless a RESTORE has brought the rows back, or
-    the task asks for something else by then. A clear deletes again.
+    A retry after a commit whose answer was lost deletes nothing more. It is refused if a RESTORE has brought the rows
+    back, or if the task asks for something else by then. A clear deletes again.
 
     The result in XCom is a dict:
 
@@ -90,21 +90,23 @@ class _RowStatementOperator(_DeletingOperator, SparkTaskOperator):
         table: str,
         where: str,
         covers: str | None = None,
-        isolation: str = Isolation.SERIALIZABLE.value,
         max_rounds: int = 5,
         commit_message: str | None = None,
         **kwargs: Any,
     ) -> None:
+        if "isolation" in kwargs:
+            raise InvalidWriteError(
+                "isolation is gone: a statement sees all that lands before it. Leave it out; name the partitions that "
+                "matter by covers, or allow more rounds by max_rounds, where appends land all the time."
+            )
         super().__init__(**kwargs)
         self.table = table
         self.where = where
         self.covers = covers
-        self.isolation = isolation
         self.max_rounds = max_rounds
         self.commit_message = commit_message
         check_table("table", table)
         check_message(commit_message)
-        check_choice("isolation", isolation, Isolation)
         check_whole("max_rounds", max_rounds)
 
     def _statement(self) -> Statement:
@@ -129,7 +131,6 @@ class _RowStatementOperator(_DeletingOperator, SparkTaskOperator):
             table=table,
             spark=self.spark,
             statement=statement,
-            isolation=Isolation(self.isolation),
             on_rerun=on_rerun,
             max_rounds=self.max_rounds,
             **self.who(context),
@@ -146,8 +147,8 @@ class OneLakeDeleteOperator(_RowStatementOperator):
     So the version that it makes is the DELETE done to the version before, and no commit of others makes it fail, unless
     they change the same files again and again.
 
-    A retry after a commit whose answer was lost deletes nothing more, unless a RESTORE has brought the rows back, or
-    the task asks for something else by then. A clear deletes again.
+    A retry after a commit whose answer was lost deletes nothing more. It is refused if a RESTORE has brought the rows
+    back, or if the task asks for something else by then. A clear deletes again.
 
     The result in XCom is a dict:
 
@@ -165,9 +166,6 @@ class OneLakeDeleteOperator(_RowStatementOperator):
         subquery, and calls no function whose answer changes from run to run, such as ``rand()`` (templated).
     :param covers: a predicate on partition columns alone. No row of any other partition goes, Spark does not look at
         them, and what others do there does not matter. Default: all partitions (templated).
-    :param isolation: ``serializable``, or ``write_serializable``: appends that did not read the table, and that land
-        while Spark is at work, count as later, so their rows stay, and Spark does not run again because of them, unless
-        a commit that is no such append came after them. Default: ``serializable``. Not templated.
     :param max_rounds: after how many rounds that others have overtaken it gives up with ``ConflictError``. Default: 5.
         Not templated.
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands
@@ -218,8 +216,8 @@ class OneLakeUpdateOperator(_RowStatementOperator):
     Spark runs Delta's own UPDATE in *rounds*, as for :class:`OneLakeDeleteOperator`. Each row is updated once, also if
     others rewrite its file while Spark is at work.
 
-    A retry after a commit whose answer was lost updates nothing more, unless a RESTORE has undone the commit, or the
-    task asks for something else by then.
+    A retry after a commit whose answer was lost updates nothing more. It is refused if a RESTORE has undone the commit,
+    or if the task asks for something else by then.
 
     The result in XCom is a dict:
 
@@ -239,9 +237,6 @@ class OneLakeUpdateOperator(_RowStatementOperator):
     :param on_rerun: what a clear does after the update was done: ``skip`` leaves the rows as they are, and is refused
         with ``RerunRefusedError`` if others have changed rows in these partitions since; ``again`` updates the rows
         that match now. After a RESTORE that has undone it, both update. Default: ``skip``. Not templated.
-    :param isolation: ``serializable``, or ``write_serializable``: appends that did not read the table, and that land
-        while Spark is at work, count as later, so their rows stay as they are, and Spark does not run again because of
-        them, unless a commit that is no such append came after them. Default: ``serializable``. Not templated.
     :param max_rounds: after how many rounds that others have overtaken it gives up with ``ConflictError``. Default: 5.
         Not templated.
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands

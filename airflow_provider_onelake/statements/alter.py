@@ -22,20 +22,20 @@ import attrs
 
 from airflow_provider_onelake.buffers.buffer import NOT_TWINNED
 from airflow_provider_onelake.buffers.shadow import MOST_FILES
-from airflow_provider_onelake.commit.entry import check_paths_relative, commit_info, entry_of_nothing, stamp, txns_of
+from airflow_provider_onelake.commit.entry import Entry, check_paths_relative
 from airflow_provider_onelake.commit.loop import Put, Tally, Transactions, View
-from airflow_provider_onelake.commit.words import NOTHING, of_task
+from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import ConflictError, StatementRefusedError
 from airflow_provider_onelake.log.actions import Action, Add, FileKey, Metadata, encode, file_key
-from airflow_provider_onelake.log.commits import ALTER, FORMAT, STAGED, Commit
+from airflow_provider_onelake.log.commits import ALTER, STAGED
 from airflow_provider_onelake.log.features import all_features_of, check_supported
 from airflow_provider_onelake.log.properties import MANIFESTS
 from airflow_provider_onelake.log.schema import CONSTRAINT, column_mapping, flag
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.statements.alteration import Alteration, Left
+from airflow_provider_onelake.statements.asker import Asker, Earlier
 from airflow_provider_onelake.statements.proposal import StatementProposal
 from airflow_provider_onelake.statements.round_tables import TableDefinition
-from airflow_provider_onelake.statements.start import Asker, Starts, find_earlier
 from airflow_provider_onelake.statements.statement import StatementStatus
 
 _OPERATION = "ALTER TABLE"
@@ -81,7 +81,8 @@ def alter(
     :param most_rounds: after how many rounds it gives up.
     :raises TableNotFoundError: there is no table.
     :raises StatementRefusedError: the table is not one to which this can be done, or was made again meanwhile.
-    :raises ZombieWriterError: a newer start of the task has done it.
+    :raises ZombieWriterError: a newer start of the task is in the table.
+    :raises RerunRefusedError: an earlier try of the start did it, and a RESTORE has taken that back.
     :raises ConflictError: others came first in every round; nothing was changed.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or would get one.
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
@@ -105,15 +106,13 @@ class _Alter(StatementProposal["Altered | _AlterRound"]):
     """One call of :func:`alter`."""
 
     def __init__(self, transactions: Transactions, asked: Alteration, asker: Asker) -> None:
-        super().__init__(transactions, _OPERATION, str(asked), None)
+        super().__init__(transactions, asker, _OPERATION, str(asked))
         self.table = self._log.table
         self.rounds = 0
         self._alteration = asked
-        self._asker = asker
         self._before: tuple[Any, ...] | None = None
         self._made: TableDefinition | None = None
         self._files_read: set[FileKey] = set()
-        self._starts = Starts(self._log, self.name, asker)
         self._put = Altered(status=StatementStatus.NOTHING_TO_DO)
 
     def take(self, ran: _AlterRound, made: TableDefinition) -> None:
@@ -125,10 +124,8 @@ class _Alter(StatementProposal["Altered | _AlterRound"]):
     def decide(self, view: View) -> Put | Altered | _AlterRound:
         """Put the new definition, or ask for a round."""
         snapshot = view.snapshot
-        earlier = find_earlier(self._log, self._asker.id, snapshot)
-        if earlier is not None and not earlier.is_undone:
-            return _already(earlier.commit)
-        self._starts.check(snapshot)
+        if (earlier := self.done_before(snapshot)) is not None:
+            return _already(earlier)
         self.check_table(snapshot)
         if self.read_version is None:
             # Also what commits while Spark is at work, between two transactions, is a winner.
@@ -141,12 +138,12 @@ class _Alter(StatementProposal["Altered | _AlterRound"]):
         left = self._alteration.left(snapshot)
         if not left.statements and not left.by_hand:
             self._put = Altered(status=StatementStatus.NOTHING_TO_DO, rounds=self.rounds)
-            return Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put
+            return self.nothing(self.entry({}, parameters={"changes": "[]"}), snapshot) or self._put
         files = self._unseen(view) if left.checks else ()
         if left.statements and (self._made is None or files):
             self.count_lost(view)
             return _AlterRound(snapshot, files, left.statements)
-        return Put(self._entry(left, snapshot, view.txn_id))
+        return Put(self._entry(left, snapshot), snapshot)
 
     def committed(self, version: int, tally: Tally) -> Altered:
         """Return what was done.
@@ -167,8 +164,7 @@ class _Alter(StatementProposal["Altered | _AlterRound"]):
             )
         return files
 
-    def _entry(self, left: Left, snapshot: Snapshot, txn_id: str) -> list[Action]:
-        now = self._log.clock.now()
+    def _entry(self, left: Left, snapshot: Snapshot) -> Entry:
         made = self._made if left.statements else None
         protocol = snapshot.protocol if made is None else made.protocol
         metadata = _merged(snapshot, snapshot.metadata if made is None else made.metadata, left)
@@ -185,31 +181,24 @@ class _Alter(StatementProposal["Altered | _AlterRound"]):
         features = tuple(sorted(all_features_of(protocol) - all_features_of(snapshot.protocol)))
         self._put = Altered(status=StatementStatus.DONE, changes=words, features=features, rounds=self.rounds)
         single = made if len(words) == 1 else None
-        info = commit_info(
-            (single and single.operation) or _OPERATION,
-            {"changes": encode(words)} if single is None else single.parameters,
-            snapshot,
-            txn_id,
-            now,
+        definition: list[Action] = [{"protocol": protocol}] if protocol != snapshot.protocol else []
+        definition += [{"metaData": metadata}] if metadata != snapshot.metadata else []
+        record = {"changes": list(words), "features": list(features), "rounds": self.rounds}
+        return self.entry(
+            {},
+            {ALTER: record},
+            operation=(single and single.operation) or _OPERATION,
+            parameters={"changes": encode(words)} if single is None else single.parameters,
+            told=of_task(self.asker.by, "; ".join(words), self.asker.message),
             blind=not left.checks,
-            told=of_task(self._asker.by, "; ".join(words), self._asker.message),
+            definition=definition,
         )
-        record = {"changes": list(words), "features": list(features), "rounds": self.rounds, **self._starts.record}
-        info[STAGED] = {"format": FORMAT, ALTER: record}
-        entry: list[Action] = [{"commitInfo": info}, *txns_of(self._starts.turns(snapshot), now)]
-        entry += stamp(info, [], snapshot, now)
-        entry += [{"protocol": protocol}] if protocol != snapshot.protocol else []
-        return [*entry, {"metaData": metadata}] if metadata != snapshot.metadata else entry
-
-    def _entry_of_nothing(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
-        now = self._log.clock.now()
-        told = f"{of_task(self._asker.by, self.name, self._asker.message)}. {NOTHING}"
-        info = commit_info(_OPERATION, {"changes": "[]"}, snapshot, txn_id, now, blind=False, told=told)
-        return entry_of_nothing(info, self._starts.record, self._starts.turns(snapshot, done=False), snapshot, now)
 
 
-def _already(commit: Commit | None) -> Altered:
-    if commit is None:
+def _already(earlier: Earlier) -> Altered:
+    if earlier.nothing:
+        return Altered(status=StatementStatus.NOTHING_TO_DO)
+    if (commit := earlier.commit) is None:
         return Altered(status=StatementStatus.ALREADY, changes=None)
     record: Any = (commit.info.get(STAGED) or {}).get(ALTER) or {}
     changes, features = (tuple(map(str, record.get(name) or ())) for name in ("changes", "features"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.log.actions import Add, FileKey, file_key
+from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.bounds import bounds_of
 from airflow_provider_onelake.log.partitions import compared_as
 from airflow_provider_onelake.log.schema import Column, columns
@@ -44,7 +44,6 @@ class KeyRange:
     _snapshot: Snapshot
     _keys: Sequence[_Key]
     _partitions: Sequence[tuple[int, frozenset[Any]]]
-    _known: dict[FileKey, bool] = attrs.field(factory=dict, init=False)
 
     @classmethod
     def of(cls, source: Buffer, snapshot: Snapshot, keys: Iterable[str]) -> KeyRange:
@@ -80,12 +79,6 @@ class KeyRange:
 
         :param file: the raw ``add``.
         """
-        key = file_key(file)
-        if key not in self._known:
-            self._known[key] = self._may_hold(file)
-        return self._known[key]
-
-    def _may_hold(self, file: Add) -> bool:
         partition = self._snapshot.partitioning.partition(file["partitionValues"])
         if any(_is_plain(partition[place]) and partition[place] not in known for place, known in self._partitions):
             return False

@@ -61,6 +61,11 @@ class Rounds:
         return [piece for _, pieces in self.ran for piece in pieces]
 
     @property
+    def vectors_given(self) -> int:
+        """How many files of the table have another deletion vector now."""
+        return sum(len(piece.again) for piece in self.pieces)
+
+    @property
     def oldest(self) -> datetime | None:
         """When the oldest file was written that is still wanted; ``None`` if there is none."""
         return min((ran.oldest for ran, pieces in self.ran if pieces and ran.oldest is not None), default=None)

@@ -57,7 +57,7 @@ def alter_table(
         spark.check_not_stopped()
         return read_definition(table.log.store, ran)
 
-    asker = run.asker("alter", f"ask={asked.digest}", task_start, namespace, message)
+    asker = run.asker(table.log, f"alter/ask={asked.digest}", task_start, namespace, message)
     try:
         done = alter(table.committer(), asked, asker, in_shadow, most_rounds=max_rounds)
     finally:

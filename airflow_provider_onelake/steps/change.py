@@ -7,19 +7,19 @@ import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 
 import attrs
 
 from airflow_provider_onelake.buffers.buffer import lifetime
-from airflow_provider_onelake.choices import Isolation, OnStatementRerun
-from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
+from airflow_provider_onelake.choices import OnStatementRerun
+from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError, BufferSetAsideError, TransientError
 from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.vectors import to_z85
 from airflow_provider_onelake.rows.concerned import concerned
 from airflow_provider_onelake.spark.base import ChangeJob
-from airflow_provider_onelake.statements.change import Changed, StatementStart, TakenOver, change
+from airflow_provider_onelake.statements.change import change
+from airflow_provider_onelake.statements.engine import Changed, TakenOver
 from airflow_provider_onelake.statements.round_tables import Ran, may_move_rows, read_round, reopen_round
 from airflow_provider_onelake.statements.statement import UPDATE, Statement, StatementStatus
 from airflow_provider_onelake.steps.private_tables import PrivateTables
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.buffers.layout import AttemptDirectory
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.statements.asker import Asker
     from airflow_provider_onelake.steps.spark import SparkWork
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.task_run import TaskRun
@@ -140,7 +141,6 @@ class RowChange:
     """One task's DELETE or UPDATE of rows of one table.
 
     :param statement: what is done.
-    :param isolation: which commits of others it must have seen.
     :param on_rerun: what a clear does.
     :param max_rounds: how many times Spark may run it before it gives up.
     :param run: the try of the task.
@@ -152,7 +152,6 @@ class RowChange:
     table: Table
     spark: SparkWork
     statement: Statement
-    isolation: Isolation
     on_rerun: OnStatementRerun
     max_rounds: int
     run: TaskRun
@@ -163,25 +162,15 @@ class RowChange:
     def carry_out(self) -> Changed:
         """Change the rows.
 
-        :raises OneLakeError: as :func:`~airflow_provider_onelake.statements.change.change`, and as an
-            engine's ``change``.
+        :raises OneLakeError: as :func:`~airflow_provider_onelake.statements.change.change`, and as an engine's
+            ``change``.
         """
-        owner, what = self.run.owner(self.namespace), self.statement.operation.lower()
-        start = StatementStart(
-            task_id=f"onelake-{what}/{owner}/where={self.statement.digest}",
-            id=f"onelake-{what}/{owner}/{quote(self.task_start.id, safe='')}/where={self.statement.digest}",
-            fence=self.run.fence(self.namespace),
-            task_start=self.task_start,
-            try_number=self.run.number,
-            by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
-            on_rerun=self.on_rerun,
-            message=self.message,
-        )
+        asker = self.begin()
         rounds = StatementRounds(
             table=self.table,
             spark=self.spark,
             operation=self.statement.operation,
-            owner=owner,
+            owner=self.run.owner(self.namespace),
             attempt=self.run.attempt,
             label=f"task {self.run.label}",
             start=self.task_start.id,
@@ -194,9 +183,9 @@ class RowChange:
             lambda: change(
                 self.table.committer(),
                 self.statement,
-                start,
+                asker,
                 rounds.run,
-                isolation=self.isolation,
+                on_rerun=self.on_rerun,
                 most_rounds=self.max_rounds,
                 concerned=partial(concerned, self.statement.where),
                 take_over=rounds.take_over,
@@ -204,6 +193,14 @@ class RowChange:
         )
         logger.info("%s: %s", self.table.name, summary_of(self.statement, done))
         return done
+
+    def begin(self) -> Asker:
+        """Return who runs the statement, with the generation that the task's start has claimed.
+
+        :raises ZombieWriterError: a newer start of the task has claimed one.
+        """
+        asked = f"{self.statement.operation.lower()}/where={self.statement.digest}"
+        return self.run.asker(self.table.log, asked, self.task_start, self.namespace, self.message)
 
     def _reading(self, snapshot: Snapshot) -> dict[str, Any]:
         is_update = self.statement.operation == UPDATE

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.buffers.markers import MERGED, try_to_mark
 from airflow_provider_onelake.buffers.plain_parquet import plain_files
-from airflow_provider_onelake.choices import Isolation
 from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.log.commits import digest_of
 from airflow_provider_onelake.modes import Merge
-from airflow_provider_onelake.statements.change import MOST_ROUNDS
+from airflow_provider_onelake.statements.engine import MOST_ROUNDS
 from airflow_provider_onelake.statements.merge import MERGE, Merged, merge
 from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.steps.change import StatementRounds
@@ -31,7 +30,6 @@ def merge_buffer(
     spark: SparkWork,
     source: Buffer,
     *,
-    isolation: Isolation | None = None,
     max_rounds: int | None = None,
     v_order: bool | None = None,
     retried: bool = False,
@@ -39,7 +37,6 @@ def merge_buffer(
     """Merge the rows that a writer has staged.
 
     :param source: its buffer.
-    :param isolation: which commits of others it must have seen. Default: all that land before it.
     :param max_rounds: how many times Spark may run it before it gives up. Default: ``MOST_ROUNDS``.
     :param v_order: whether Spark is to write V-Order. Default: as its session and the table say.
     :param retried: whether an older try of the same generation may still be at work.
@@ -87,7 +84,6 @@ def merge_buffer(
             table.committer(),
             source,
             rounds.run,
-            isolation=isolation or Isolation.SERIALIZABLE,
             most_rounds=max_rounds or MOST_ROUNDS,
             take_over=rounds.take_over,
             retried=retried,

@@ -69,7 +69,7 @@ class Restoration:
             self.table.committer(),
             version,
             seen,
-            self.run.asker("restore", self._target, self.task_start, self.namespace, self.message),
+            self.run.asker(log, f"restore/{self._target}", self.task_start, self.namespace, self.message),
             on_newer_commit=self.on_newer_commit,
             decided_on=decided_on,
         )

@@ -51,7 +51,7 @@ class Deletion:
         :raises ZombieWriterError: a newer start of the task has deleted them.
         """
         asked = "truncate" if self.where is None else f"where={digest_of(self.where.encode())}"
-        asker = self.run.asker("delete", asked, self.task_start, self.namespace, self.message)
+        asker = self.run.asker(self.table.log, f"delete/{asked}", self.task_start, self.namespace, self.message)
         done = delete(self.table.committer(), self.where, asker)
         logger.info("%s: %s", self.table.name, _summary(done))
         return done

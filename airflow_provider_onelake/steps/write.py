@@ -212,7 +212,6 @@ class _Writing:
                 table,
                 self._spark,
                 buffer,
-                isolation=mode.isolation,
                 max_rounds=mode.max_rounds,
                 v_order=self._terms.tuning.v_order,
                 retried=self._retried,

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.claims import check_not_ended, check_not_retired
+from airflow_provider_onelake.buffers.claims import check_not_retired
 from airflow_provider_onelake.buffers.reads import read_changed
 from airflow_provider_onelake.buffers.spec import equal_work
 from airflow_provider_onelake.choices import OnRerun
@@ -163,7 +163,6 @@ def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
         rows were taken back.
     """
     spec = buffer.spec
-    check_not_ended(spec, view.snapshot, log.table)
     stored = view.snapshot.txns.get(spec.identity.app_id)
     if stored is None:
         return False

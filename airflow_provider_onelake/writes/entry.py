@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
+from typing import cast
 
 import attrs
 
 from airflow_provider_onelake.buffers.identity import ledger_id
 from airflow_provider_onelake.buffers.spec import WriteSpec
-from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
+from airflow_provider_onelake.commit.entry import Entry
 from airflow_provider_onelake.commit.words import listed, load_in_words, rows_in_words, with_messages
 from airflow_provider_onelake.exceptions import CorruptLogError
-from airflow_provider_onelake.log.actions import Action, Add, Remove, Txn, total_rows
-from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
+from airflow_provider_onelake.log.actions import Action, Add, Metadata, total_rows
+from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.snapshot import NO_VERSION, Snapshot
 from airflow_provider_onelake.storage.clock import milliseconds
 from airflow_provider_onelake.writes.batch import Batch, Placed
@@ -25,17 +26,17 @@ from airflow_provider_onelake.writes.policy import Settled
 
 
 @attrs.frozen
-class Entry:
-    """A log entry ready to be put, and what it says in short.
+class Published:
+    """The entry of a batch, and what it says in short.
 
-    :param actions: of the entry, in order.
+    :param entry: to put.
     :param writers: what it records of each buffer.
     :param files: how many files it adds.
     :param rows: how many rows it adds; ``None`` where statistics do not say.
     :param files_removed: how many files it removes.
     """
 
-    actions: list[Action] = attrs.field(repr=False)
+    entry: Entry = attrs.field(repr=False)
     writers: tuple[PublishedWriter, ...]
     files: int
     rows: int | None
@@ -45,82 +46,69 @@ class Entry:
 def build_entry(
     batch: Batch,
     snapshot: Snapshot,
-    removed: Iterable[Add],
+    removed: Sequence[Add],
     settled: Settled,
-    txn_id: str,
     now: datetime,
     message: str | None = None,
-) -> Entry:
+) -> Published:
     """Return the entry that publishes a batch on a snapshot.
 
     :param snapshot: that the entry is decided on.
     :param removed: the live ``add`` actions that the batch replaces.
     :param settled: how the batch's conflicts were settled.
-    :param txn_id: the id by which the committer recognises its own commit.
     :param message: of the task that commits; those of the writers are in their specs. Default: none.
-    :raises CorruptLogError: a file would be both added and removed.
+    :raises CorruptLogError: a file would be both added and removed (protocol: no path twice).
     """
-    written = milliseconds(now)
+    specs = [buffer.spec for buffer in batch.buffers]
     adds = {placed.buffer.path: list(_published(placed, settled)) for placed in batch.placed}
     flat = [add for files in adds.values() for add in files]
-    removes = [remove_of(file, written, data_change=True) for file in removed]
-    both = {add["path"] for add in flat} & {remove["path"] for remove in removes}
-    if both:
+    if both := {add["path"] for add in flat} & {file["path"] for file in removed}:
         raise CorruptLogError(f"{min(both)} would be added and removed in one commit; nothing was published.")
     writers = tuple(_record(placed, adds[placed.buffer.path], settled) for placed in batch.placed)
     rows = None if any(writer.rows is None for writer in writers) else sum(writer.rows or 0 for writer in writers)
-    info = commit_info(
-        "WRITE",
-        batch.mode.parameters(snapshot.partitioning.types, batch.predicates),
-        snapshot,
-        txn_id,
-        now,
-        # Decided here, never copied: a staged job that reads the table says true, too (protocol: reads its target).
-        blind=not batch.mode.replaces and not removes and all(buffer.computed_from is None for buffer in batch.buffers),
-        metrics=_metrics(flat, removes, rows),
-        told=of_write(
-            [buffer.spec for buffer in batch.buffers],
-            writers,
-            settled,
-            message,
-            {b.spec.identity.key: b.verdict.in_words for b in batch.buffers if b.verdict is not None},
-        ),
-    )
-    info[STAGED] = {
-        "format": FORMAT,
-        "load": batch.buffers[0].spec.identity.load.id,
-        "mode": batch.mode.name,
-        "readVersion": batch.read_version,
-        "writers": [writer.to_json() for writer in writers],
-        "replaces": [] if settled.left_out else batch.predicates,
-        "settlements": [settlement.to_json() for settlement in settled.settlements],
-    }
-    stamped = stamp(info, flat, snapshot, now)
-    actions: list[Action] = [{"commitInfo": info}]
-    for spec in (buffer.spec for buffer in batch.buffers):
-        txn: Txn = {"appId": spec.identity.app_id, "version": spec.generation, "lastUpdated": written}
-        actions.append({"txn": txn})
-    actions += _ledgers(batch, snapshot, written)
+    definition: list[Action] = []
     if snapshot.version == NO_VERSION:
-        actions += [{"protocol": snapshot.protocol}, {"metaData": {**snapshot.metadata, "createdTime": written}}]
-    actions += stamped
-    actions += [{"remove": remove} for remove in removes]
-    actions += [{"add": add} for add in flat]
-    return Entry(actions, writers, len(flat), rows, len(removes))
+        made = {**snapshot.metadata, "createdTime": milliseconds(now)}
+        definition = [{"protocol": snapshot.protocol}, {"metaData": cast("Metadata", made)}]
+    verdicts = {b.spec.identity.key: b.verdict.in_words for b in batch.buffers if b.verdict is not None}
+    entry = Entry(
+        operation="WRITE",
+        parameters=batch.mode.parameters(snapshot.partitioning.types, batch.predicates),
+        told=of_write(specs, writers, settled, message, verdicts),
+        record={
+            "load": specs[0].identity.load.id,
+            "mode": batch.mode.name,
+            "readVersion": batch.read_version,
+            "writers": [writer.to_json() for writer in writers],
+            "replaces": [] if settled.left_out else batch.predicates,
+            "settlements": [settlement.to_json() for settlement in settled.settlements],
+        },
+        # Decided here, never copied: a staged job that reads the table says true, too (protocol: reads its target).
+        blind=not batch.mode.replaces and not removed and all(buffer.computed_from is None for buffer in batch.buffers),
+        metrics={
+            "numFiles": len(flat),
+            "numOutputBytes": sum(int(add["size"]) for add in flat),
+            "numRemovedFiles": len(removed),
+            "numOutputRows": rows,
+        },
+        txns={**{spec.identity.app_id: spec.generation for spec in specs}, **_ledgers(specs, snapshot)},
+        definition=definition,
+        removed=removed,
+        added=flat,
+    )
+    return Published(entry, writers, len(flat), rows, len(removed))
 
 
-def _ledgers(batch: Batch, snapshot: Snapshot, written: int) -> Iterable[Action]:
-    """Yield how many entries of a ledger the table has seen, so that one that is deleted is missed.
+def _ledgers(specs: Iterable[WriteSpec], snapshot: Snapshot) -> Mapping[str, int]:
+    """Return how many entries of a ledger the table has seen, so that one that is deleted is missed.
 
     Protocol: one ledger.
     """
     entries: dict[str, int] = {}
-    for planned in (buffer.spec.planned for buffer in batch.buffers if buffer.spec.planned):
+    for planned in (spec.planned for spec in specs if spec.planned):
         app_id = ledger_id(planned["ledger"])
         entries[app_id] = max(int(planned["entry"]), entries.get(app_id, 0))
-    for app_id, entry in entries.items():
-        if entry > snapshot.txns.get(app_id, 0):
-            yield {"txn": {"appId": app_id, "version": entry, "lastUpdated": written}}
+    return {app_id: entry for app_id, entry in entries.items() if entry > snapshot.txns.get(app_id, 0)}
 
 
 def _published(placed: Placed, settled: Settled) -> Iterable[Add]:
@@ -144,17 +132,6 @@ def _record(placed: Placed, adds: list[Add], settled: Settled) -> PublishedWrite
         staged=buffer.rows if buffer.rows != rows else None,
         source=buffer.spec.source,
     )
-
-
-def _metrics(adds: list[Add], removes: list[Remove], rows: int | None) -> dict[str, str]:
-    metrics = {
-        "numFiles": str(len(adds)),
-        "numOutputBytes": str(sum(int(add["size"]) for add in adds)),
-        "numRemovedFiles": str(len(removes)),
-    }
-    if rows is not None:
-        metrics["numOutputRows"] = str(rows)
-    return metrics
 
 
 _NOT_CHECKED: Mapping[str, str] = {}

@@ -18,7 +18,7 @@ from airflow_provider_onelake.buffers.buffer import (
     read_staged,
     seal_if_empty,
 )
-from airflow_provider_onelake.buffers.claims import check_not_ended, check_not_retired, claim
+from airflow_provider_onelake.buffers.claims import check_not_retired, claim
 from airflow_provider_onelake.buffers.layout import WriterDirectory, skipped_path
 from airflow_provider_onelake.buffers.markers import read_marker, set_aside
 from airflow_provider_onelake.buffers.reads import read_changed
@@ -190,7 +190,6 @@ def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
 
 
 def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
-    check_not_ended(spec, snapshot, log.table)
     stored = snapshot.txns.get(spec.identity.app_id)
     if stored is None:
         _check_txn_retention(log, spec, snapshot)

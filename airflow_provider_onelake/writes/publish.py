@@ -19,7 +19,6 @@ from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.entry import check_paths_relative
 from airflow_provider_onelake.commit.loop import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import (
-    CommitContentionError,
     ConflictError,
     LogGapError,
     OutOfDateError,
@@ -52,7 +51,7 @@ from airflow_provider_onelake.writes.commit_checks import (
     stale_reads,
 )
 from airflow_provider_onelake.writes.conflicts import Conflict, conflicts_of
-from airflow_provider_onelake.writes.entry import Entry, build_entry
+from airflow_provider_onelake.writes.entry import Published, build_entry
 from airflow_provider_onelake.writes.policy import Contest, Settled, Settlement, left_out_as, settle
 
 _NARROW = (
@@ -86,7 +85,7 @@ class Publication:
 
     status: PublishStatus
     version: int | None
-    entry: Entry | None = None
+    entry: Published | None = None
     batch: Batch | None = None
     settlements: tuple[Settlement, ...] = ()
     tally: Tally = attrs.field(factory=Tally)
@@ -147,6 +146,10 @@ class _BatchProposal(Proposal[Publication]):
     """One call of :meth:`Committer.publish`."""
 
     creates_table = True
+    left = (
+        "Nothing was lost: the buffers stay, and clearing this task or reconcile publishes them without running Spark "
+        "again"
+    )
 
     _committer: Committer
     _buffers: tuple[Buffer, ...]
@@ -160,7 +163,7 @@ class _BatchProposal(Proposal[Publication]):
     _placed: tuple[Snapshot, Batch] | None = None
     _conflicts_found: tuple[Batch, int, list[Conflict]] | None = None
     _landed: dict[int, datetime | None] = attrs.field(factory=dict)
-    _put: tuple[Batch, Entry, Settled] | None = None
+    _put: tuple[Batch, Published, Settled] | None = None
 
     def __attrs_post_init__(self) -> None:
         self._log = self._committer.log
@@ -220,11 +223,9 @@ class _BatchProposal(Proposal[Publication]):
         contest = Contest(batch, conflicts, _since(batch, view), removable, snapshot.partitioning, times_count, table)
         settled = settle(contest, self._policy)
         removed = [] if settled.left_out else removable
-        entry = build_entry(
-            batch, snapshot, removed, settled, view.txn_id, self._log.clock.now(), self._committer.message
-        )
+        entry = build_entry(batch, snapshot, removed, settled, now, self._committer.message)
         self._put = (batch, entry, settled)
-        return Put(entry.actions)
+        return Put(entry.entry, snapshot)
 
     def _pending(self, view: View) -> tuple[Buffer, ...]:
         """Return the buffers that neither the table, nor a marker, nor newer work of their writers settles."""
@@ -381,17 +382,6 @@ class _BatchProposal(Proposal[Publication]):
             pass
         status = PublishStatus(left_out_as(settled.settlements)) if settled.left_out else PublishStatus.PUBLISHED
         return Publication(status, version, entry=entry, batch=batch, settlements=settled.settlements, tally=tally)
-
-    def give_up(self, tally: Tally) -> Publication:
-        """Leave the buffers to a later task.
-
-        :raises CommitContentionError: always.
-        """
-        raise CommitContentionError(
-            f"{self._log.table}: {tally.lost_races} of {tally.attempts} puts of {self.name} met another's "
-            f"commit, and the budget of {self._committer.backoff.budget:g} s is used up. Nothing was lost: the buffers "
-            "stay, and clearing this task or reconcile publishes them without running Spark again."
-        )
 
     @property
     def _names(self) -> str:

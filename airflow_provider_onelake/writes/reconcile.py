@@ -288,6 +288,8 @@ class _Reconciliation:
         found = find_published(self._log, state.identity, generation, snapshot)
         if found is None:
             return WriterOutcome(writer=state.identity.key, status=PublishStatus.ALREADY.value)
+        if found.record.nothing:
+            return WriterOutcome(writer=found.record.writer, status="nothing_to_do", rows_staged=found.record.staged)
         self._publishings[state.identity.key] = found
         commit = self._log.commit(found.version) if found.record.set_aside else None
         settlements = Settlement.of(commit) if commit is not None else ()

@@ -6,18 +6,14 @@ the two only that one stands which comes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
 from airflow_provider_onelake.buffers.identity import RETIRED
-from airflow_provider_onelake.commit.entry import commit_info, stamp
+from airflow_provider_onelake.commit.entry import Entry
 from airflow_provider_onelake.commit.loop import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
-from airflow_provider_onelake.exceptions import CommitContentionError
-from airflow_provider_onelake.log.actions import Action
-from airflow_provider_onelake.log.commits import FORMAT, STAGED
-from airflow_provider_onelake.storage.clock import milliseconds
 
 
 def retire(transactions: Transactions, writers: Mapping[str, int | None], by: str) -> frozenset[str]:
@@ -55,7 +51,7 @@ class _Retirement(Proposal[frozenset[str]]):
         before = {app_id for app_id in self._writers if txns.get(app_id) == RETIRED}
         now = [app_id for app_id, seen in self._writers.items() if app_id not in before and txns.get(app_id) == seen]
         self._retired = frozenset([*before, *now])
-        return Put(self._entry(now, view)) if now else self._retired
+        return Put(self._entry(now), view.snapshot) if now else self._retired
 
     def committed(self, version: int, tally: Tally) -> frozenset[str]:
         """Return whom the commit retired, and who was retired before.
@@ -64,24 +60,12 @@ class _Retirement(Proposal[frozenset[str]]):
         """
         return self._retired
 
-    def give_up(self, tally: Tally) -> frozenset[str]:
-        """Change nothing.
-
-        :raises CommitContentionError: always.
-        """
-        raise CommitContentionError(
-            f"{self._log.table}: {tally.lost_races} of {tally.attempts} puts of {self.name} met another's commit, and "
-            f"the budget of {self._transactions.backoff.budget:g} s is used up. Nothing was changed; a retry goes on."
+    def _entry(self, app_ids: Sequence[str]) -> Entry:
+        return Entry(
+            operation="WRITE",
+            parameters={"mode": "Append"},
+            told=of_task(self._by, "took over the files of writers that have not published", None),
+            record={"retired": list(app_ids)},
+            blind=True,
+            txns=dict.fromkeys(app_ids, RETIRED),
         )
-
-    def _entry(self, app_ids: Iterable[str], view: View) -> list[Action]:
-        now = self._log.clock.now()
-        told = of_task(self._by, "took over the files of writers that have not published", None)
-        info = commit_info("WRITE", {"mode": "Append"}, view.snapshot, view.txn_id, now, blind=True, told=told)
-        info[STAGED] = {"format": FORMAT, "retired": list(app_ids)}
-        stamped = stamp(info, [], view.snapshot, now)
-        written = milliseconds(now)
-        txns: list[Action] = [
-            {"txn": {"appId": app_id, "version": RETIRED, "lastUpdated": written}} for app_id in app_ids
-        ]
-        return [{"commitInfo": info}, *txns, *stamped]

@@ -103,7 +103,7 @@ def publish(path: Path, files: int, mode: str, removed: int, files_after: int) -
     before, used = resident_memory(), time.process_time()
     seconds, publication = _timed(lambda: committer.publish([buffer]))
     cpu, peak = time.process_time() - used, peak_memory() - before
-    gone = sum("remove" in action for action in publication.entry.actions) if publication.entry is not None else -1
+    gone = publication.entry.files_removed if publication.entry is not None else -1
     faults = [] if gone == removed else [f"{gone} files were replaced instead of {removed}"]
     found = len(DeltaTable(str(path)).file_uris())
     if found != files_after:

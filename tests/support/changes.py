@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 
 from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.buffers.layout import CHANGES
-from airflow_provider_onelake.choices import Isolation, OnStatementRerun
+from airflow_provider_onelake.choices import OnStatementRerun
 from airflow_provider_onelake.commit.loop import Backoff, Transactions
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.spark.base import ChangeJob, Engine, SparkResult
-from airflow_provider_onelake.statements.start import Asker
+from airflow_provider_onelake.statements.asker import Asker, TaskIdentity
 from airflow_provider_onelake.statements.statement import Statement
 from airflow_provider_onelake.steps.change import RowChange
 from airflow_provider_onelake.steps.spark import SparkWork
@@ -65,16 +65,15 @@ def start_of(task: str, name: str) -> Start:
     return Start(id=name, task=task, run_id="run", chain=task, first_try=first_try)
 
 
-def asker(app_id: str, task: str | None = None, start: str = "first") -> Asker:
+def asker(name: str, task: str | None = None, start: str = "first", *, retried: bool = False) -> Asker:
     """A start of a task that runs a statement. Default: the first one of a task of its own."""
-    task_start = start_of(task or app_id, start)
-    fence = f"any of {task or app_id}"
+    task_start = start_of(task or name, start)
     return Asker(
-        task_id=f"task {task or app_id}",
-        id=app_id,
-        fence=fence,
-        task_start=task_start,
-        try_number=task_start.first_try,
+        identity=TaskIdentity(f"test/dag/{task or name}/run"),
+        generation=task_start.first_try,
+        retried=retried,
+        asked=f"test/{name}",
+        start=start,
         by="me",
     )
 
@@ -87,7 +86,6 @@ def change_of(
     *,
     task: str = "change",
     task_start: str = "first",
-    isolation: Isolation = Isolation.SERIALIZABLE,
     on_rerun: OnStatementRerun = OnStatementRerun.AGAIN,
     max_rounds: int = 5,
     **terms: Any,
@@ -99,7 +97,6 @@ def change_of(
         table=TableOf(log),  # type: ignore[arg-type]
         spark=SparkWork(lambda: engine),
         statement=statement,
-        isolation=isolation,
         on_rerun=on_rerun,
         max_rounds=max_rounds,
         run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1, start.first_try),

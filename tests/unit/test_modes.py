@@ -133,7 +133,7 @@ def test_a_winner_replaced_what_its_mode_replaces(mode: Mode) -> None:
         ({"keys": ["id"], "when": ["MATCHED THEN INSERT *"]}, "MATCHED has no INSERT"),
         ({"keys": ["id"], "replace_where": "month = 'x'"}, "takes no replace_where"),
         ({"keys": ["id"], "max_rounds": -1}, "at least 1"),
-        ({"keys": ["id"], "isolation": "none"}, "isolation='none' is unknown"),
+        ({"keys": ["id"], "isolation": "serializable"}, "takes no isolation"),
     ],
 )
 def test_a_merge_needs_to_know_what_matches(terms: dict[str, Any], words: str) -> None:

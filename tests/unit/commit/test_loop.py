@@ -7,8 +7,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import attrs
 import pytest
 
+from airflow_provider_onelake.commit.entry import Entry
 from airflow_provider_onelake.commit.loop import Backoff, Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import StoreUnavailableError, TableNotFoundError
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -35,7 +37,7 @@ class Note(Proposal[str]):
         self.views.append(view)
         if view.snapshot.version > self.most:
             return "too late"
-        return Put([{"commitInfo": {"operation": "NOTE", "txnId": view.txn_id}}])
+        return Put(Entry(operation="NOTE", parameters={}), view.snapshot)
 
     def committed(self, version: int, tally: Tally) -> str | None:
         return f"committed {version} after {tally.attempts} puts"
@@ -70,8 +72,8 @@ class Adding(Note):
         decided = super().decide(view)
         assert isinstance(decided, Put)
         named = ["a", "b"][: len(self.views)]
-        adds = [{"add": {"path": f"{name}.parquet", "partitionValues": {"month": "2019-01"}}} for name in named]
-        return Put([*decided.actions, *adds])
+        adds: Any = [{"path": f"{name}.parquet", "partitionValues": {"month": "2019-01"}} for name in named]
+        return attrs.evolve(decided, entry=attrs.evolve(decided.entry, added=adds))
 
 
 class HeldDisk(LoserHeld):
@@ -112,7 +114,7 @@ def test_a_lost_answer_is_settled_by_looking_for_ones_own_id(log: DeltaLog, effe
     lossy = through(AnswerLost(log.store, effect=effect), log, HeldClock())
     note = Note()
     assert Transactions(lossy).commit(note) == f"committed 1 after {puts} puts"
-    assert len({view.txn_id for view in note.views}) == 1
+    assert log.snapshot().version == 1
 
 
 class OfTwoMinds(Note):
@@ -121,7 +123,7 @@ class OfTwoMinds(Note):
     def decide(self, view: View) -> Put | str:
         decided = super().decide(view)
         assert isinstance(decided, Put)
-        return Put([*decided.actions, {"txn": {"appId": "decision", "version": len(self.views)}}])
+        return attrs.evolve(decided, entry=attrs.evolve(decided.entry, txns={"decision": len(self.views)}))
 
     def committed(self, version: int, tally: Tally) -> str | None:
         return f"committed decision {len(self.views)}"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.commit.entry import stamp
+from airflow_provider_onelake.commit.entry import Entry
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -35,18 +35,24 @@ def tracked(mark: int | None = None) -> Snapshot:
     return Snapshot(7, TRACKED, {"configuration": {}}, {}, domains)
 
 
+def put(adds: list[dict[str, Any]], snapshot: Snapshot) -> list[Any]:
+    return Entry(operation="WRITE", parameters={}, added=adds).on(snapshot, "id", NOW)  # type: ignore[arg-type]
+
+
+def added(adds: list[dict[str, Any]], snapshot: Snapshot) -> list[Any]:
+    return of_kind(put(adds, snapshot), "add")
+
+
 def test_a_table_without_either_gets_nothing(tmp_path: Path) -> None:
-    info, adds = {"operation": "WRITE"}, [of(3)]
     snapshot = make_table(tmp_path / "t").snapshot()
-    assert stamp(info, adds, snapshot, NOW) == []
-    assert (info, adds) == ({"operation": "WRITE"}, [of(3)])
+    info, add = put([of(3)], snapshot)
+    assert "inCommitTimestamp" not in info["commitInfo"]
+    assert add == {"add": of(3)}
 
 
 def test_ids_staged_while_the_table_still_tracked_rows_are_left_out(tmp_path: Path) -> None:
-    adds = [of(3, baseRowId=7, defaultRowCommitVersion=2)]
     snapshot = make_table(tmp_path / "t").snapshot()
-    stamp({}, adds, snapshot, NOW)
-    assert adds == [of(3)]
+    assert added([of(3, baseRowId=7, defaultRowCommitVersion=2)], snapshot) == [of(3)]
 
 
 @pytest.mark.parametrize(
@@ -54,10 +60,9 @@ def test_ids_staged_while_the_table_still_tracked_rows_are_left_out(tmp_path: Pa
     [(None, 1767225600000), (5, 1767225600000), (1767225600000, 1767225600001), (9767225600000, 9767225600001)],
 )
 def test_an_in_commit_timestamp_is_later_than_the_last(previous: int | None, expected: int) -> None:
-    info: dict[str, Any] = {}
     protocol: Any = {"minReaderVersion": 1, "minWriterVersion": 2}
-    stamp(info, [], Snapshot(7, protocol, {"configuration": STAMPED}, {}, {}, previous), NOW)
-    assert info["inCommitTimestamp"] == expected
+    (info,) = put([], Snapshot(7, protocol, {"configuration": STAMPED}, {}, {}, previous))
+    assert info["commitInfo"]["inCommitTimestamp"] == expected
 
 
 @given(
@@ -66,27 +71,32 @@ def test_an_in_commit_timestamp_is_later_than_the_last(previous: int | None, exp
 def test_no_row_id_is_given_twice_from_commit_to_commit(mark: int | None, batches: list[list[int]]) -> None:
     snapshot, used = tracked(mark), -1 if mark is None else mark
     for version, batch in enumerate(batches, snapshot.version + 1):
-        adds = [of(rows) for rows in batch]
-        raised = stamp({}, adds, snapshot, NOW)
-        for add, rows in zip(adds, batch, strict=True):
+        actions = put([of(rows) for rows in batch], snapshot)
+        for add, rows in zip(of_kind(actions, "add"), batch, strict=True):
             assert add["baseRowId"] == used + 1
             assert add["defaultRowCommitVersion"] == version
             used += rows
+        raised = of_kind(actions, "domainMetadata")
         assert len(raised) == (sum(batch) > 0)
-        bodies = {body["domain"]: body for body in of_kind(raised, "domainMetadata")}
+        bodies = {body["domain"]: body for body in raised}
         snapshot = attrs.evolve(snapshot, version=version, domains={**snapshot.domains, **bodies})
         assert snapshot.row_id_high_water_mark == used
 
 
+def test_a_put_that_lost_its_race_leaves_no_row_id_behind() -> None:
+    adds = [of(3)]
+    put(adds, tracked())
+    assert adds == [of(3)]
+
+
 def test_rows_behind_a_deletion_vector_have_ids_as_well() -> None:
-    adds = [of(10, deletionVector={"cardinality": 4}), of(1)]
-    stamp({}, adds, tracked(), NOW)
+    adds = added([of(10, deletionVector={"cardinality": 4}), of(1)], tracked())
     assert [add["baseRowId"] for add in adds] == [0, 10]
 
 
 def test_a_file_without_statistics_cannot_be_given_row_ids() -> None:
     with pytest.raises(UnsupportedFeatureError, match=r"a\.parquet has no statistics"):
-        stamp({}, [{"path": "a.parquet"}], tracked(), NOW)
+        put([{"path": "a.parquet"}], tracked())
 
 
 def tracking_table(path: Path) -> DeltaLog:

@@ -262,11 +262,11 @@ def test_a_later_run_of_a_partition_is_a_later_deed_whatever_its_tries() -> None
     assert not second.precedes(first)
 
 
-def test_a_try_is_numbered_over_all_starts_and_a_task_has_one_fence_in_its_run() -> None:
+def test_a_try_is_numbered_over_all_starts_of_its_task_which_has_one_name_in_its_run() -> None:
     task = BaseOperator(task_id="write")
     first, second = task_run_of(context_of(task)), task_run_of(context_of(task, clears=1, try_number=2))
     assert (first.number, second.number) == (1, 2)
-    assert first.fence("prod") == second.fence("prod") == f"onelake-task/{first.owner('prod')}"
+    assert first.owner("prod") == second.owner("prod")
 
 
 def test_the_attempt_is_the_uuid_of_the_try() -> None:

@@ -9,7 +9,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +26,7 @@ from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
-from airflow_provider_onelake.maintenance.restore import Restored, RestoreStatus, anchor_of, restore
+from airflow_provider_onelake.maintenance.restore import Restored, RestoreStatus, restore
 from airflow_provider_onelake.storage.stores import ObjectInfo
 from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer
@@ -66,14 +65,14 @@ def back(
     log: DeltaLog,
     version: int,
     *,
-    app_id: str = APP,
+    task: str = APP,
     start: str = "first",
     newer: OnNewerCommit = OnNewerCommit.FAIL,
     backoff: Backoff = AT_ONCE,
     after_commit: Callable[..., None] | None = None,
 ) -> Restored:
     transactions = Transactions(log, backoff=backoff, after_commit=after_commit)
-    return restore(transactions, version, newest(log), asker(app_id, APP, start), on_newer_commit=newer)
+    return restore(transactions, version, newest(log), asker(task, task, start), on_newer_commit=newer)
 
 
 def table(log: DeltaLog) -> Path:
@@ -87,7 +86,7 @@ def test_the_rows_of_the_version_are_back_and_all_versions_stay(log: DeltaLog) -
     assert [len(ids(table(log), version)) for version in range(5)] == [0, 2, 4, 6, 2]
     assert ids(table(log)) == [0, 5]
     # And forward again.
-    again = back(log, 3, app_id="another")
+    again = back(log, 3, task="another")
     assert (again.files_restored, again.files_removed, again.rows_restored) == (4, 0, 4)
     assert again.bytes_restored == done.bytes_removed > 0
     assert ids(table(log)) == [0, 5, 10, 15, 20, 25]
@@ -106,7 +105,7 @@ def test_the_entry_is_delta_s_own_restore(log: DeltaLog) -> None:
         info["operationMetrics"]["removedFilesSize"]
     )
     assert commit.data_change
-    assert commit.txns == {f"task {APP}": 1, APP: 1}
+    assert commit.txns == {asker(APP, APP).app_id: 1}
     for gone in commit.removes:
         assert {key: gone[key] for key in ("path", "partitionValues", "size", "stats")} == {
             key: before[gone["path"]][key] for key in ("path", "partitionValues", "size", "stats")
@@ -121,7 +120,7 @@ def test_deleted_rows_come_back_with_the_file_as_it_was(log: DeltaLog) -> None:
     done = back(log, 5)
     assert (done.files_restored, done.files_removed, done.rows_restored, done.rows_removed) == (1, 1, 2, 1)
     assert ids_without_deleted(table(log)) == [0, 5, 10, 15, 20, 25, 31, 32]
-    back(log, 4, app_id="another")
+    back(log, 4, task="another")
     assert ids_without_deleted(table(log)) == [0, 5, 10, 15, 20, 25, 30, 31, 32]
     assert not any("deletionVector" in file for file in live(log))
 
@@ -197,7 +196,7 @@ def test_row_ids_that_were_given_out_are_never_given_again(tmp_path: Path) -> No
     back(log, 3)
     assert newest(log).row_id_high_water_mark == 5
     committer.publish([stage(log, writer_spec("later"), {"x": [50]})])
-    back(log, 4, app_id="another")
+    back(log, 4, task="another")
     after = {file["path"]: file for file in live(log)}
     assert {path: (file["baseRowId"], file["defaultRowCommitVersion"]) for path, file in after.items()} == {
         path: (file["baseRowId"], file["defaultRowCommitVersion"]) for path, file in before.items()
@@ -230,7 +229,7 @@ def test_clustering_columns_come_back(log: DeltaLog) -> None:
     cluster_by([["month"]])
     back(log, 4)
     assert json.loads(newest(log).domains["delta.clustering"]["configuration"]) == {"clusteringColumns": [["id"]]}
-    back(log, 3, app_id="another")
+    back(log, 3, task="another")
     assert not newest(log).clustered
 
 
@@ -268,60 +267,43 @@ def test_a_compaction_in_between_is_undone_with_the_rest(log: DeltaLog) -> None:
     assert ids(table(log)) == [0, 5]
 
 
-def test_a_retry_does_not_call_done_what_a_person_has_undone(log: DeltaLog) -> None:
-    decided_on = anchor_of(log, newest(log))
+def test_a_retry_does_not_call_done_what_a_person_has_undone_and_undoes_nothing(log: DeltaLog) -> None:
     back(log, 1)
     take_back(log, 3)
-    with pytest.raises(RestoreRefusedError, match=r"Version 5 .* came after this restore was decided on version 3"):
-        restore(
-            Transactions(log),
-            1,
-            newest(log),
-            asker(APP, APP, "first"),
-            on_newer_commit=OnNewerCommit.FAIL,
-            decided_on=decided_on,
-        )
+    for newer in OnNewerCommit:
+        with pytest.raises(RerunRefusedError, match="was taken back"):
+            back(log, 1, newer=newer)
     assert ids(table(log)) == [0, 5, 10, 15, 20, 25]
-    done = back(log, 1, newer=OnNewerCommit.UNDO)
+    done = back(log, 1, start="second")
     assert (done.status, done.version, ids(table(log))) == (RestoreStatus.RESTORED, 6, [0, 5])
-    assert back(log, 1) == Restored(status=RestoreStatus.ALREADY, version=6, restored_to=1)
+    assert back(log, 1, start="second") == Restored(status=RestoreStatus.ALREADY, version=6, restored_to=1)
 
 
-def test_a_retry_undoes_nothing_where_a_person_has_restored_the_same_version_once_more(log: DeltaLog) -> None:
-    back(log, 1)
-    foreign_append(log, {"x": [30]})
-    take_back(log, 1)
-    foreign_append(log, {"x": [31]})
-    assert back(log, 1, newer=OnNewerCommit.UNDO) == Restored(status=RestoreStatus.ALREADY, version=4, restored_to=1)
-    assert ids(table(log)) == [0, 5, 31]
-
-
-@pytest.mark.parametrize("app_id", [APP, "second"], ids=["a retry", "a clear"])
+@pytest.mark.parametrize("start", ["first", "second"], ids=["a retry", "a clear"])
 def test_an_old_process_undoes_nothing_that_came_after_a_later_one_found_the_table_restored(
-    log: DeltaLog, app_id: str
+    log: DeltaLog, start: str
 ) -> None:
     told: list[Restored] = []
 
     def later() -> None:
         restore(Transactions(log), 1, newest(log), asker("another"), on_newer_commit=OnNewerCommit.FAIL)
-        told.append(later_try(log, app_id))
+        told.append(later_try(log, start))
         foreign_append(log, {"x": [30]})
 
     old = through(LoserHeld(log.store, later), log)
-    if app_id == APP:
-        assert back(old, 1, newer=OnNewerCommit.UNDO).status is RestoreStatus.ALREADY
+    if start == "first":
+        assert back(old, 1, newer=OnNewerCommit.UNDO).status is RestoreStatus.NOTHING_TO_DO
     else:
-        with pytest.raises(ZombieWriterError, match="found nothing to do"):
+        with pytest.raises(ZombieWriterError, match="A newer start"):
             back(old, 1, newer=OnNewerCommit.UNDO)
     assert told == [Restored(status=RestoreStatus.NOTHING_TO_DO, version=None, restored_to=1)]
     assert ids(table(log)) == [0, 5, 30]
 
 
-def later_try(log: DeltaLog, app_id: str) -> Restored:
+def later_try(log: DeltaLog, start: str) -> Restored:
     """The second try of the task, of its first start or of another one."""
-    start = "first" if app_id == APP else "second"
-    asked = attrs.evolve(asker(app_id, APP, start), try_number=2)
-    return restore(Transactions(log), 1, newest(log), asked, on_newer_commit=OnNewerCommit.UNDO)
+    by = asker(APP, APP, start, retried=True)
+    return restore(Transactions(log), 1, newest(log), by, on_newer_commit=OnNewerCommit.UNDO)
 
 
 def test_a_table_that_was_made_again_gets_no_file_of_the_old_one(log: DeltaLog) -> None:
@@ -444,7 +426,7 @@ def test_what_a_killed_try_keeps_ends(log: DeltaLog, monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as killing:
             killing.setattr("airflow_provider_onelake.maintenance.restore.release_version", killed)
             with pytest.raises(KilledError):
-                back(through(_Stopped(log.store), log), 1, app_id=app_id)
+                back(through(_Stopped(log.store), log), 1, task=app_id)
 
     a_killed_try(APP)
     a_killed_try("onelake-restore/test/another")
@@ -583,11 +565,11 @@ def test_any_version_of_any_history_comes_back(
             compact(log)
         elif step == "back":
             version = which % len(rows)
-            back(log, version, app_id=f"at {number}")
+            back(log, version, task=f"at {number}")
             assert ids_without_deleted(table(log)) == rows[version]
         while len(rows) <= newest(log).version:
             rows.append(ids_without_deleted(table(log)))
     for version, expected in enumerate(list(rows)):
-        back(log, version, app_id=f"in the end {version}")
+        back(log, version, task=f"in the end {version}")
         assert ids_without_deleted(table(log)) == expected
     assert not of_kind(last(log).actions, "cdc")

@@ -160,7 +160,7 @@ def test_what_a_table_is_created_with_is_checked_as_rendered(monkeypatch: pytest
         {"new_table": NewTable(generated_columns={"a": "{{ x }}"}, properties={"delta.checkpointInterval": "{{ y }}"})},
         {"partition_by": "{{ params.partition_by }}"},
         {"mode": ReplaceWhere("month = '{{ ds }}'")},
-        {"mode": Merge(keys="{{ params.keys }}", when=["{{ params.when }}"], isolation="{{ params.isolation }}")},
+        {"mode": Merge(keys="{{ params.keys }}", when=["{{ params.when }}"])},
         {"mode": {"mode": "replace_where", "replace_where": "month = '{{ ds }}'"}},
         {"steps": {"a": "SELECT '{{ ds }}'"}},
     ],

@@ -11,7 +11,12 @@ import pytest
 
 from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.commit.loop import Transactions
-from airflow_provider_onelake.exceptions import CommitContentionError, StoreUnavailableError, ZombieWriterError
+from airflow_provider_onelake.exceptions import (
+    CommitContentionError,
+    RerunRefusedError,
+    StoreUnavailableError,
+    ZombieWriterError,
+)
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.maintenance.restore import restore
@@ -131,13 +136,22 @@ def test_an_old_process_changes_nothing_that_came_after_a_newer_start(log: Delta
         statement.since(log)
 
     held = LoserHeld(log.store, newer)
-    with pytest.raises(ZombieWriterError, match="Another start of this task has done"):
+    with pytest.raises(ZombieWriterError, match="A newer start of me is in"):
         statement.run(through(held, log))
     after = state(log)
-    with pytest.raises(ZombieWriterError, match="Another start of this task has done"):
+    with pytest.raises(ZombieWriterError, match="A newer start of me is in"):
         statement.run(log)
     assert state(log) == after
     assert statement.run(log, start="third").status == statement.done
+
+
+@EACH
+def test_what_an_old_process_does_while_the_newest_start_is_at_work_stops_nobody(
+    log: DeltaLog, statement: Statement
+) -> None:
+    held = LoserHeld(log.store, lambda: statement.run(log))
+    assert statement.run(through(held, log), start="second").status == "nothing_to_do"
+    assert newest(log).version == 4
 
 
 @EACH
@@ -155,18 +169,20 @@ def test_a_retry_after_the_log_was_cleaned_up_says_what_is_known(log: DeltaLog, 
 
 @pytest.mark.parametrize("taken_back", [take_back, restored_by_time], ids=["by version", "by time"])
 @pytest.mark.parametrize("statement", [DELETE, ALTER], ids=lambda each: each.name)
-def test_what_is_taken_back_is_done_again(log: DeltaLog, statement: Statement, taken_back: Callable[..., None]) -> None:
+def test_what_is_taken_back_is_not_called_done_and_a_clear_does_it_again(
+    log: DeltaLog, statement: Statement, taken_back: Callable[..., None]
+) -> None:
     statement.run(log)
     taken_back(log, 3)
-    again = statement.run(log)
-    assert (again.status, again.version) == ("done", 6)
-    assert statement.run(log).version == 6
+    with pytest.raises(RerunRefusedError, match=r"in version 4, and was taken back by a RESTORE"):
+        statement.run(log)
+    assert statement.run(log, start="second").version == 6
     # It is there again, by a restore to a version that has it.
     taken_back(log, 3, "two")
     taken_back(log, 6, "three")
-    assert statement.run(log).status.startswith("already")
+    assert statement.run(log, start="second").status.startswith("already")
     taken_back(log, 3, "four")
-    assert statement.run(log, start="second").status == "done"
+    assert statement.run(log, start="third").status == "done"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.choices import Isolation, OnNewerCommit
+from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.exceptions import StoreUnavailableError
 from airflow_provider_onelake.log.actions import file_key, row_count
@@ -19,7 +19,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.vectors import vector_home
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.modes import Merge
-from airflow_provider_onelake.statements.change import Changed
+from airflow_provider_onelake.statements.engine import Changed
 from tests.support.changes import ChangeByHand, asker, change_of, mapped
 from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.stores import LoserHeld, PassingOn, through
@@ -220,16 +220,6 @@ def test_vectors_that_are_damaged_or_gone_are_left_to_spark(log: DeltaLog) -> No
     with pytest.raises(IndexError):
         run(log, engine)
     assert engine.files == [1, 1]
-
-
-def test_an_append_does_not_count_as_later_than_a_winner_that_may_have_read_it(log: DeltaLog) -> None:
-    def append_and_hide() -> None:
-        foreign_append(log, {"2019 01": [12]})
-        delete_rows(log, old(log), [4])
-
-    engine = hiding(2, 12, after=beside(append_and_hide))
-    done = run(log, engine, isolation=Isolation.WRITE_SERIALIZABLE)
-    assert (done.rounds, done.files_united, engine.files, rows(log)) == (2, 1, [1, 1], [1, 3, 4, 6])
 
 
 def test_row_ids_that_changed_meanwhile_are_left_to_spark(log: DeltaLog) -> None:

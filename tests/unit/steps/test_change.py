@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_onelake.buffers.layout import CHANGES
 from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.commit.loop import Transactions
-from airflow_provider_onelake.exceptions import ConflictError, SparkJobError
+from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError, SparkJobError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.modes import Merge
@@ -64,8 +64,8 @@ def test_killed_at_each_step_it_is_done_once_and_spark_runs_once_if_it_had_ended
             done = change_of(log, again, **UPDATE).carry_out()
             assert rows(log) == UPDATED
             assert newest(log).version == 3
-            # Only the puts of version 0 of its round, and of the checksum of it, are before Spark.
-            assert len(again.jobs) == (step < 2)
+            # The puts of its claim, of version 0 of its round, and of the checksum of it are before Spark.
+            assert len(again.jobs) == (step < 3)
             assert done.rounds == 1
             taken_over.append(done.status == "done" and not again.jobs)
             continue
@@ -122,7 +122,7 @@ def test_nothing_is_taken_over_on_a_table_that_is_defined_anew(log: DeltaLog, ch
     assert rows(log) == UPDATED
 
 
-def test_what_another_try_has_published_and_a_restore_has_taken_back_comes_from_new_files(log: DeltaLog) -> None:
+def test_what_another_try_has_published_and_a_restore_has_taken_back_is_not_published_again(log: DeltaLog) -> None:
     """Two tries of one start live: the second one publishes the first one's round, which then wakes up."""
 
     def overtaken(job: object) -> None:
@@ -132,19 +132,14 @@ def test_what_another_try_has_published_and_a_restore_has_taken_back_comes_from_
 
     engine = ChangeByHand()
     engine.after = overtaken
-    done = change_of(log, engine, **UPDATE).carry_out()
-    assert (done.version, rows(log), len(engine.jobs)) == (5, UPDATED, 2)
+    with pytest.raises(RerunRefusedError, match="in version 3, and was taken back by a RESTORE"):
+        change_of(log, engine, **UPDATE).carry_out()
+    assert (newest(log).version, rows(log)) == (4, list(range(1, 10)))
+    # A clear begins anew, with new files.
+    done = change_of(log, engine, task_start="second", **UPDATE).carry_out()
+    assert (done.version, rows(log)) == (5, UPDATED)
     first, again = ({add["path"] for add in commit.adds} for commit in map(log.commit, (3, 5)) if commit)
     assert first.isdisjoint(again)
-
-
-def test_nothing_is_taken_over_that_a_restore_has_taken_back(log: DeltaLog) -> None:
-    change_of(log, ChangeByHand(), **UPDATE).carry_out()
-    as_if_killed(log)
-    restore(Transactions(log), 2, newest(log), asker("r"), on_newer_commit=OnNewerCommit.FAIL)
-    engine = ChangeByHand()
-    change_of(log, engine, **UPDATE).carry_out()
-    assert (len(engine.jobs), rows(log)) == (1, UPDATED)
 
 
 def test_two_tries_that_have_read_the_same_files_count_once(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.writes.batch import place
-from airflow_provider_onelake.writes.entry import Entry, build_entry
+from airflow_provider_onelake.writes.entry import Published, build_entry
 from airflow_provider_onelake.writes.policy import Outcome, Settled, Settlement
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.tables import OVERWRITE, stage, writer_spec
@@ -27,14 +27,18 @@ STAMP = 1_548_990_245_678
 WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 
 
-def entry(log: DeltaLog, *buffers: Buffer, removed: Any = (), left_out: bool = False) -> Entry:
+def entry(log: DeltaLog, *buffers: Buffer, removed: Any = (), left_out: bool = False) -> Published:
     snapshot = log.snapshot()
     settled = Settled(left_out, (Settlement("month=2019-01", 7, "w", Outcome.REPLACED),))
-    return build_entry(place(buffers, snapshot), snapshot, removed, settled, "txn-id", NOW)
+    return build_entry(place(buffers, snapshot), snapshot, removed, settled, NOW)
 
 
-def info(found: Entry) -> dict[str, Any]:
-    value: dict[str, Any] = found.actions[0]["commitInfo"]
+def actions(log: DeltaLog, found: Published) -> list[Any]:
+    return found.entry.on(log.snapshot(), "txn-id", NOW)
+
+
+def info(log: DeltaLog, found: Published) -> dict[str, Any]:
+    value: dict[str, Any] = actions(log, found)[0]["commitInfo"]
     return value
 
 
@@ -42,20 +46,20 @@ def test_actions_stand_in_the_order_commit_info_txns_removes_adds(log: DeltaLog)
     buffer = stage(log, writer_spec(**OVERWRITE), {"2019-01": [1]})
     removed = [{"path": "old", "partitionValues": {"month": "2019-01"}, "size": 1}]
     found = entry(log, buffer, removed=removed)
-    assert [next(iter(action)) for action in found.actions] == ["commitInfo", "txn", "remove", "add"]
+    assert [next(iter(action)) for action in actions(log, found)] == ["commitInfo", "txn", "remove", "add"]
     assert (found.files, found.rows, found.files_removed) == (1, 1, 1)
 
 
 def test_every_add_is_the_buffers_own_but_for_the_prefixed_path(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1, 2], None: [3], "x y/ü:%": [4]})
-    adds = of_kind(entry(log, buffer).actions, "add")
+    adds = of_kind(actions(log, entry(log, buffer)), "add")
     assert [{**add, "path": f"{buffer.path}/{add['path']}"} for add in buffer.adds] == adds
     assert all(add["path"].startswith("staged/w-") for add in adds)
 
 
 def test_every_txn_has_generation_and_last_updated(log: DeltaLog) -> None:
     buffers = [stage(log, writer_spec(key, generation=3), {"2019-01": [1]}) for key in ("a", "b")]
-    assert of_kind(entry(log, *buffers).actions, "txn") == [
+    assert of_kind(actions(log, entry(log, *buffers)), "txn") == [
         {"appId": buffer.spec.identity.app_id, "version": 3, "lastUpdated": STAMP} for buffer in buffers
     ]
 
@@ -65,8 +69,8 @@ def test_the_commit_records_buffers_writers_and_when_they_finished(log: DeltaLog
     found = entry(log, buffer)
     (record,) = found.writers
     assert (record.buffer, record.writer, record.finished) == (buffer.path, "vendor-1", buffer.finished)
-    assert info(found)["txnId"] == "txn-id"
-    staged = info(found)["staged"]
+    assert info(log, found)["txnId"] == "txn-id"
+    staged = info(log, found)["staged"]
     assert staged["writers"] == [record.to_json()]
     assert staged["load"] == "test/taxi/load/2019-01-01T00:00:00+00:00"
     assert (staged["mode"], staged["readVersion"]) == ("append", 0)
@@ -95,7 +99,7 @@ def test_a_remove_copies_the_live_add_verbatim(log: DeltaLog) -> None:
         "baseRowId": 0,
         "defaultRowCommitVersion": 3,
     }
-    (remove,) = of_kind(entry(log, buffer, removed=[live]).actions, "remove")
+    (remove,) = of_kind(actions(log, entry(log, buffer, removed=[live])), "remove")
     copied = {key: value for key, value in live.items() if key not in ("modificationTime", "dataChange")}
     assert remove == {**copied, "deletionTimestamp": STAMP, "dataChange": True, "extendedFileMetadata": True}
 
@@ -103,13 +107,13 @@ def test_a_remove_copies_the_live_add_verbatim(log: DeltaLog) -> None:
 @pytest.mark.parametrize(("terms", "blind"), [({}, True), (OVERWRITE, False), (WHERE, False)])
 def test_whether_the_append_was_blind_is_ours_to_say(log: DeltaLog, terms: Any, blind: bool) -> None:
     buffer = stage(log, writer_spec(**terms), {"2019-01": [1]})
-    assert info(entry(log, buffer))["isBlindAppend"] is blind
+    assert info(log, entry(log, buffer))["isBlindAppend"] is blind
 
 
 @pytest.mark.parametrize("terms", [{}, OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"])
 @pytest.mark.parametrize("rows", [{"2019-01": [1]}, {}], ids=["rows", "empty"])
 def test_parameters_and_metrics_are_maps_of_strings(log: DeltaLog, terms: Any, rows: Any) -> None:
-    found = info(entry(log, stage(log, writer_spec(**terms), rows)))
+    found = info(log, entry(log, stage(log, writer_spec(**terms), rows)))
     for name in ("operationParameters", "operationMetrics"):
         assert found[name]
         assert all(isinstance(part, str) for pair in found[name].items() for part in pair)
@@ -131,25 +135,25 @@ def test_the_history_reads_in_deltalake(log: DeltaLog) -> None:
 def test_of_a_write_that_is_left_out_no_file_is_added_and_the_txn_is(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(**WHERE), {"2019-01": [1]})
     found = entry(log, buffer, left_out=True)
-    assert [next(iter(action)) for action in found.actions] == ["commitInfo", "txn"]
-    assert (found.rows, found.writers[0].set_aside, info(found)["staged"]["replaces"]) == (0, True, [])
+    assert [next(iter(action)) for action in actions(log, found)] == ["commitInfo", "txn"]
+    assert (found.rows, found.writers[0].set_aside, info(log, found)["staged"]["replaces"]) == (0, True, [])
 
 
 def test_rows_outside_what_the_writer_covers_are_not_added(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(expected_partitions="month = '2019-01'"), {"2019-01": [1], "2019-05": [9]})
     found = entry(log, buffer)
-    assert [add["partitionValues"]["month"] for add in of_kind(found.actions, "add")] == ["2019-01"]
+    assert [add["partitionValues"]["month"] for add in of_kind(actions(log, found), "add")] == ["2019-01"]
 
 
 def test_a_writer_without_rows_commits_its_txn_all_the_same(log: DeltaLog) -> None:
     found = entry(log, stage(log, writer_spec(), {}))
-    assert [next(iter(action)) for action in found.actions] == ["commitInfo", "txn"]
+    assert [next(iter(action)) for action in actions(log, found)] == ["commitInfo", "txn"]
     assert (found.rows, found.files) == (0, 0)
 
 
 def test_people_read_in_a_tables_history_whose_a_commit_is_and_what_was_settled(log: DeltaLog) -> None:
     buffers = [stage(log, writer_spec(key, **OVERWRITE), {f"2019-0{i}": [i]}) for i, key in enumerate("ab", 1)]
-    said = info(entry(log, *buffers))["userMetadata"]
+    said = info(log, entry(log, *buffers))["userMetadata"]
     assert said == (
         "taxi.load, run 2019-01-01T00:00:00+00:00 (test): a 1 row, b 1 row. "
         "Version 7 (w) changed rows in month=2019-01, and is replaced there"
@@ -178,5 +182,5 @@ def test_a_message_that_all_of_them_give_is_told_once(log: DeltaLog, own: str | 
 
 def test_a_tables_history_has_the_first_ten_of_many_writers(log: DeltaLog) -> None:
     buffers = [stage(log, writer_spec(f"w{number:02}"), {"2019-01": [number]}) for number in range(12)]
-    assert info(entry(log, *buffers))["userMetadata"].count(" 1 row") == 10
-    assert " and 2 more" in info(entry(log, *buffers))["userMetadata"]
+    assert info(log, entry(log, *buffers))["userMetadata"].count(" 1 row") == 10
+    assert " and 2 more" in info(log, entry(log, *buffers))["userMetadata"]
