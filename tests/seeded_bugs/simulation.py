@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import attrs
-
 from airflow_provider_onelake.buffers import buffer as buffers
-from airflow_provider_onelake.buffers import markers, reads
+from airflow_provider_onelake.buffers import markers
 from airflow_provider_onelake.choices import OnMissingWriter
 from airflow_provider_onelake.commit import loop as transaction
 from airflow_provider_onelake.exceptions import ZombieWriterError
@@ -14,8 +12,7 @@ from airflow_provider_onelake.log import compatibility
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compact
-from airflow_provider_onelake.statements import change, merge, rounds
-from airflow_provider_onelake.statements import start as earlier
+from airflow_provider_onelake.statements import asker, engine, merge, rounds
 from airflow_provider_onelake.writes import commit_checks, prepare, publish, reconcile
 from tests.seeded_bugs.bug import seeded
 from tests.simulation.schedules import Schedules
@@ -128,9 +125,10 @@ def a_put_without_an_answer_is_decided_otherwise(original, self, snapshot):
 # -- statements --------------------------------------------------------------------------------------------------------
 
 
-@seeded("A statement is done to what came while it ran.", in_=change.Change._needs_round, fails=STATEMENTS)
-def what_came_after_the_first_round_is_not_looked_at(original, self, unseen, view):
-    return original(self, unseen, view) and not self.done.ran
+@seeded("A statement is done to what came while it ran.", in_=engine.RowStatement.unread, fails=STATEMENTS)
+def what_came_after_the_first_round_is_not_looked_at(original, self, done, present):
+    unread = original(self, done, present)
+    return None if done.ran else unread
 
 
 @seeded("What was done to a file that others changed is dropped.", in_=rounds.Rounds.drop_lost, fails=STATEMENTS)
@@ -139,24 +137,18 @@ def what_was_done_to_a_vanished_file_is_kept(original, self, present):
 
 
 @seeded(
-    "An append counts as later only if nobody may have read it.", in_=reads.last_that_may_have_read, fails=STATEMENTS
-)
-def an_append_that_may_have_been_read_counts_as_later(original, commits):
-    return -1
-
-
-@seeded(
     "A statement whose answer was lost is not done twice.",
-    in_=(Commit.txn_id, earlier.find_earlier),
+    in_=(Commit.txn_id, asker.Asker.done_before),
     fails=STATEMENTS,
 )
 def a_statement_does_not_know_its_own_commit(original, *args):
     return None
 
 
-@seeded("An older start does nothing once a newer one is done.", in_=earlier.Starts._follows_us, fails=STATEMENTS)
-def an_older_start_does_a_statement_again(original, self, app_id, snapshot, is_first):
-    return False
+@seeded("An older start does nothing once a newer one is done.", in_=asker.Asker.done_before, fails=STATEMENTS)
+def an_older_start_does_a_statement_again(original, self, log, name, snapshot):
+    is_older = snapshot.txns.get(self.app_id, 0) > self.generation
+    return None if is_older else original(self, log, name, snapshot)
 
 
 @seeded("A statement that a RESTORE took back is not called done.", in_=undone.is_undone, fails=STATEMENTS)
@@ -166,16 +158,16 @@ def a_statement_that_was_taken_back_counts_as_done(original, commit, later):
 
 @seeded(
     "A statement is published only under the definition that it ran on.",
-    in_=(compatibility.unfit, change._redefined),
+    in_=(compatibility.unfit, engine._redefined),
     fails=STATEMENTS,
 )
 def a_round_under_another_definition_is_published(original, before, now):
     return None
 
 
-@seeded("A MERGE that inserts looks at all files together.", in_=merge._Merging._drop_lost, fails=STATEMENTS)
-def a_merge_that_inserts_takes_its_rounds_one_by_one(original, self, present, view=None):
-    change.Change._drop_lost(self, present, view)
+@seeded("A MERGE that inserts looks at all files together.", in_=merge._Merge.unread, fails=STATEMENTS)
+def a_merge_that_inserts_takes_its_rounds_one_by_one(original, self, done, present):
+    return engine.RowStatement.unread(self, done, present)
 
 
 @seeded("A MERGE is computed anew where a match was changed.", in_=rounds.Rounds.hold, fails=STATEMENTS)
@@ -183,6 +175,6 @@ def a_file_that_held_a_match_may_go(original, self, present):
     return True
 
 
-@seeded("A MERGE is done once.", in_=merge._Merging._ended, fails=STATEMENTS)
-def a_merge_does_not_ask_what_is_in_the_table(original, self, view):
-    return original(self, attrs.evolve(view, snapshot=attrs.evolve(view.snapshot, txns={})))
+@seeded("A MERGE is done once.", in_=asker.Asker.done_before, fails=STATEMENTS)
+def a_merge_does_not_ask_what_is_in_the_table(original, self, log, name, snapshot):
+    return original(self, log, name, snapshot) if self.asked else None

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import combinations
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.choices import Isolation
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     BufferIncompleteError,
@@ -31,15 +29,15 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.statements.change import Changed
 from airflow_provider_onelake.statements.delete import Deleted
+from airflow_provider_onelake.statements.engine import Changed
 from airflow_provider_onelake.statements.merge import Merged
 from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.writes.prepare import Skip
 from tests.simulation.format import FormatJudge
 from tests.simulation.statements.records import Effect, Placed, Record
 from tests.simulation.statements.scenario import LoadPlan, MergePlan, RowsPlan, TaskPlan, WriterPlan
-from tests.simulation.statements.tasks import Statements, Told, identity_of
+from tests.simulation.statements.tasks import Statements, Told
 from tests.simulation.store import parsed
 from tests.simulation.table import hidden_rows, load_rows, spelling_of, vector_id
 from tests.simulation.versions import fail
@@ -61,8 +59,6 @@ _MAY_BE = (
     StoreUnavailableError,
     ZombieWriterError,
 )
-# Of so many appends that came last it is asked which of them count as later.
-_MOST_APPENDS = 8
 
 
 @attrs.define
@@ -71,10 +67,8 @@ class _Version:
 
     :param of: the task that made it, and the number of that task's start; ``None`` for others.
     :param standing: the starts whose statements are in the table: a RESTORE takes some of them back.
-    :param appended: the files that it added, of an append that did not read the table; else none.
     :param touched: the partitions in which it changed rows.
     :param definition: the table's id, its first columns and its constraints.
-    :param later: of a statement: the partitions of the appends that landed before it and count as later.
     """
 
     info: dict[str, Any]
@@ -83,10 +77,8 @@ class _Version:
     rows: Rows
     of: tuple[TaskPlan, int] | None
     standing: frozenset[tuple[str, int]]
-    appended: frozenset[Key]
     touched: frozenset[int]
     definition: frozenset[str]
-    later: frozenset[int] = frozenset()
 
     @property
     def is_nothing(self) -> bool:
@@ -104,15 +96,6 @@ class Judge:
         self._format = FormatJudge(self._counters)
         self._contents: dict[Key, list[Placed]] = {}
         self._judged = 0
-        self._starts = {
-            f"onelake-{what}/sim/dag/{plan.name}/run/start{task_start}/": (plan, task_start)
-            for plan in site.scenario.tasks
-            for task_start in range(1 + len(plan.clears))
-            for what in ("delete", "update")
-        }
-        writers = [identity_of(plan) for plan in site.scenario.tasks if isinstance(plan, WriterPlan)]
-        # By the name of a generation that had nothing to do, too.
-        self._writers = {name: who.app_id for who in writers for name in (who.app_id, who.ended_id)}
 
     # -- versions ------------------------------------------------------------------------------------------------------
 
@@ -151,7 +134,7 @@ class Judge:
         info: dict[str, Any] = {}
         txns: dict[str, int] = {}
         definition = before.definition if before is not None else frozenset()
-        removes, appended = [], set()
+        removes = []
         for action in actions:
             if "remove" in action:
                 removes.append(action["remove"])
@@ -163,7 +146,6 @@ class Judge:
                 add = action["add"]
                 key = add["path"], vector_id(add)
                 live[key] = add
-                appended.add(key)
                 if add.get("dataChange", True):
                     touched.add(self._site.column.read(spelling_of(add)))
             elif "commitInfo" in action:
@@ -177,19 +159,13 @@ class Judge:
             standing |= {(of[0].name, of[1])}
         if info.get("operation") == "RESTORE":
             standing = self._versions[int(info["operationParameters"]["version"])].standing
-        blind = _is_blind(info) and not removes
         rows: Rows = Counter(row for key, add in live.items() for row in self._rows(key, add))
-        return _Version(
-            info, actor, live, rows, of, standing, frozenset(appended if blind else ()), frozenset(touched), definition
-        )
+        return _Version(info, actor, live, rows, of, standing, frozenset(touched), definition)
 
     def _task_of(self, number: int, txns: dict[str, int]) -> tuple[TaskPlan, int] | None:
-        for app_id, version in txns.items():
-            if app_id in self._writers:
-                return self._site.task_starts[self._writers[app_id], version]
-            for start, of in self._starts.items():
-                if app_id.startswith(start):
-                    return of
+        found = [self._site.task_starts[txn] for txn in txns.items() if txn in self._site.task_starts]
+        if found:
+            return found[0]
         if any(app_id.startswith("onelake") for app_id in txns):
             fail(f"version {number} does not say whose it is: {sorted(txns)}")
         return None
@@ -247,11 +223,6 @@ class Judge:
         effect = plan.effect(task_start)
         if version.rows == _done(effect, before.rows):
             return
-        for later in self._later(plan, self._site.tries[version.actor].oldest, number - 1):
-            if version.rows == _done(effect, before.rows - later) + later:
-                self._counters["appends that count as later"] += 1
-                version.later = frozenset(partition for partition, _ in later)
-                return
         expected = _done(effect, before.rows)
         fail(
             f"version {number} is not {plan.name} done to version {number - 1}: it lacks "
@@ -282,26 +253,6 @@ class Judge:
             fail(f"version {number} is not {plan.name} appended")
         self._counters["writers published"] += 1
 
-    def _later(self, plan: TaskPlan, began: int, last: int) -> Iterator[Rows]:
-        """Yield what is left of appends that may count as later than a statement: of some, each as a whole.
-
-        Who changed rows after an append may have read it, and has not seen what the statement did.
-        """
-        if not isinstance(plan, (RowsPlan, MergePlan)) or plan.isolation is Isolation.SERIALIZABLE:
-            return
-        live = self._versions[last].live
-        appends = []
-        for version in reversed(self._versions[began + 1 : last + 1]):
-            if version.touched and not version.appended:
-                break
-            left: Rows = Counter(row for key in version.appended & live.keys() for row in self._rows(key, live[key]))
-            if left:
-                appends.append(left)
-        appends = appends[:_MOST_APPENDS]
-        for count in range(1, len(appends) + 1):
-            for some in combinations(appends, count):
-                yield sum(some, Counter())
-
     # -- what tasks said -------------------------------------------------------------------------------------------------
 
     def judge_told(self) -> None:
@@ -329,7 +280,8 @@ class Judge:
         said = told.said
         if isinstance(said, Skip):
             self._counters["told: skipped"] += 1
-            if not any(v.of is not None and v.of[0] is told.plan and not v.is_nothing for v in self._versions):
+            mine = (v for v in self._versions if v.of is not None and v.of[0] is told.plan)
+            if not any(not v.is_nothing or v.of == (told.plan, told.task_start) for v in mine):
                 fail(f"{told.actor} is skipped, and {told.plan.name} was never done")
         elif isinstance(said, (Changed, Deleted)):
             self._counters[f"told: {said.status}"] += 1
@@ -353,12 +305,6 @@ class Judge:
             return
         before, after = self._versions[number - 1].rows, version.rows
         effect = told.plan.effect(told.task_start)
-        if isinstance(said, Changed):
-            # What counts as later was not there for the statement.
-            for later in self._later(told.plan, self._site.tries[version.actor].oldest, number - 1):
-                if after != _done(effect, before) and after == _done(effect, before - later) + later:
-                    before, after = before - later, after - later
-                    break
         inserted = len(effect.inserted(list(before.elements())))
         gone = before.total() + inserted - after.total()
         counted: list[tuple[str, int | None, int]] = []
@@ -390,9 +336,8 @@ class Judge:
             fail(f"{told.actor} says that it was done already in version {number}, and that was taken back")
         if isinstance(told.plan, RowsPlan) and of[1] != told.task_start:
             covers = told.plan.covers
-            since = [version.touched for version in self._versions[number + 1 : max(number, told.oldest) + 1]]
-            for touched in (self._versions[number].later, *since):
-                if touched if covers is None else touched & {*covers}:
+            for version in self._versions[number + 1 : max(number, told.oldest) + 1]:
+                if version.touched if covers is None else version.touched & {*covers}:
                     fail(f"{told.actor} is not done again after version {number}, and rows were changed since")
             self._counters["starts skipped"] += 1
 
@@ -416,9 +361,6 @@ class Judge:
             rows = self._versions[at].rows
             if rows == _done(effect, rows):
                 return
-            for later in self._later(told.plan, told.oldest, at):
-                if rows - later == _done(effect, rows - later):
-                    return
         fail(f"{told.actor} says that there is nothing to do, and there always was")
 
     # -- the end ---------------------------------------------------------------------------------------------------------
@@ -450,12 +392,6 @@ class Judge:
 
 def _done(effect: Effect, rows: Rows) -> Rows:
     return Counter(effect.on_all(list(rows.elements())))
-
-
-def _is_blind(info: dict[str, Any]) -> bool:
-    said = info.get("isBlindAppend")
-    mode = (info.get("operationParameters") or {}).get("mode")
-    return bool(said) if said is not None else (info.get("operation"), mode) == ("WRITE", "Append")
 
 
 def _definition(metadata: dict[str, Any]) -> frozenset[str]:

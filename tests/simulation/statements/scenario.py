@@ -7,7 +7,6 @@ from random import Random
 
 import attrs
 
-from airflow_provider_onelake.choices import Isolation
 from tests.simulation.scenario import (
     PARTITIONS,
     Column,
@@ -63,7 +62,6 @@ class RowsPlan(TaskPlan):
     covers: tuple[int, ...] | None
     closes: bool
     into: int | None
-    isolation: Isolation
     max_rounds: int
 
     def effect(self, task_start: int) -> Effect:
@@ -111,11 +109,6 @@ class MergePlan(WriterPlan):
 
     clauses: Clauses
     keyed: bool
-
-    @property
-    def isolation(self) -> Isolation:
-        """Draw nothing for it: a seed would mean another history."""
-        return Isolation.WRITE_SERIALIZABLE if len(self.sources[1]) == 1 else Isolation.SERIALIZABLE
 
     def effect(self, task_start: int) -> Effect:
         return Merges(self.clauses, self.rows(task_start), self.name)
@@ -227,7 +220,6 @@ def _statement(random: Random, name: str, hot: tuple[int, ...], slow: bool, crow
         covers=covers,
         closes=random.random() < 0.4,
         into=random.choice(hot) if kind == "update" and random.random() < 0.25 else None,
-        isolation=random.choice((Isolation.SERIALIZABLE, Isolation.WRITE_SERIALIZABLE)),
         max_rounds=random.choice((2, 3, 5, 5)),
     )
 

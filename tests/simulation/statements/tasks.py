@@ -11,15 +11,16 @@ import attrs
 
 from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.claims import Start, begin
-from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
+from airflow_provider_onelake.buffers.identity import Identity, Load, WriterIdentity
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, OnStatementRerun, Policy
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import Append, Merge, Mode, OverwritePartitions
-from airflow_provider_onelake.statements.change import Changed
+from airflow_provider_onelake.statements.asker import TaskIdentity
 from airflow_provider_onelake.statements.delete import Deleted
+from airflow_provider_onelake.statements.engine import Changed
 from airflow_provider_onelake.statements.statement import DELETE, UPDATE, Statement, StatementStatus
 from airflow_provider_onelake.steps.change import RowChange
 from airflow_provider_onelake.steps.merge import merge_buffer
@@ -98,7 +99,7 @@ class Statements(Lake):
         super().__init__(world, coarse=scenario.coarse, column=scenario.column, table=scenario.table)
         self.told: list[Told] = []
         # The start of a task that a generation of a writer is of.
-        self.task_starts: dict[tuple[str, int], tuple[WriterPlan, int]] = {}
+        self.task_starts: dict[tuple[str, int], tuple[TaskPlan, int]] = {}
         self.newest_deed = {plan.name: 0 for plan in scenario.tasks}
         # Every try that has begun, by the name of its process.
         self.tries: dict[str, Told] = {}
@@ -175,13 +176,10 @@ class Statements(Lake):
         if isinstance(plan, WriterPlan):
             return self._write(plan, task_start, table)
         number = self.number_of(self.world.actor.name, task_start)
-        start: dict[str, Any] = {
-            "run": TaskRun("dag", plan.name, "run", "run", self._new_id(), plan.name, -1, number),
-            "task_start": Start(
-                id=f"start{task_start}", task=plan.name, run_id="run", chain=plan.name, first_try=_first_try(task_start)
-            ),
-            "namespace": "sim",
-        }
+        run = TaskRun("dag", plan.name, "run", "run", self._new_id(), plan.name, -1, number)
+        identity = TaskIdentity(run.owner("sim"))
+        begun = self._begin(table.log, identity, plan, task_start)
+        start: dict[str, Any] = {"run": run, "task_start": begun, "namespace": "sim"}
         if isinstance(plan, WipePlan):
             where = self.column.predicate(plan.covers) if plan.covers is not None else None
             return Deletion(table=table, where=where, **start).carry_out()
@@ -197,7 +195,6 @@ class Statements(Lake):
             table=table,
             spark=spark,
             statement=statement,
-            isolation=plan.isolation,
             on_rerun=OnStatementRerun.AGAIN if plan.again else OnStatementRerun.SKIP,
             max_rounds=plan.max_rounds,
             **start,
@@ -234,26 +231,31 @@ class Statements(Lake):
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self.world.random.getrandbits(128), version=4))
 
-    # -- writers -------------------------------------------------------------------------------------------------------
-
-    def _write(self, plan: WriterPlan, task_start: int, table: Any) -> Result:
-        identity = identity_of(plan)
-        generation = begin(
-            table.log,
-            identity,
-            Start(
-                id=f"{plan.name}.d{task_start}",
-                task=plan.name,
-                run_id="run",
-                chain=plan.name,
-                first_try=_first_try(task_start),
-            ),
+    def _begin(self, log: DeltaLog, identity: Identity, plan: TaskPlan, task_start: int) -> Start:
+        """Claim a generation for a start, which no other start has."""
+        start = Start(
+            id=f"{plan.name}.d{task_start}",
+            task=plan.name,
+            run_id="run",
+            chain=plan.name,
+            first_try=_first_try(task_start),
         )
+        generation = begin(log, identity, start)
         known = self.task_starts.setdefault((identity.app_id, generation), (plan, task_start))
         if known != (plan, task_start):
             raise ViolationError(
                 f"{plan.name}: the starts {known[1]} and {task_start} are of one generation, {generation}"
             )
+        return start
+
+    # -- writers -------------------------------------------------------------------------------------------------------
+
+    def _write(self, plan: WriterPlan, task_start: int, table: Any) -> Result:
+        identity = identity_of(plan)
+        self._begin(table.log, identity, plan, task_start)
+        generation = next(
+            n for (app_id, n), of in self.task_starts.items() if (app_id, of) == (identity.app_id, (plan, task_start))
+        )
         spec = WriteSpec(
             identity=identity,
             attempt=self._new_id(),
@@ -275,7 +277,7 @@ class Statements(Lake):
         if isinstance(plan, MergePlan):
             spark = self._spark(plan, task_start)
             retried = self.number_of(self.world.actor.name, task_start) > _first_try(task_start)
-            merged = merge_buffer(table, spark, buffer, isolation=plan.isolation, retried=retried)
+            merged = merge_buffer(table, spark, buffer, retried=retried)
             return self._counted(spark, merged)
         return self.committing(lambda: table.committer().publish([buffer], Policy.LAST_WRITER_WINS))
 
