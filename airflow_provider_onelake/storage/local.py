@@ -61,31 +61,15 @@ class LocalDisk(Credentials):
 
 @attrs.define(slots=False, eq=False, repr=False)
 class LocalDirectory(ObjectStore):
-    """A directory of this machine, whose objects are on the disk itself when a put returns.
+    """A directory of this machine.
 
-    obstore leaves them in the operating system's memory, from where a power cut takes the content of a file whose name
-    is on the disk already. So puts are made here, unless nothing is synced: the content is written and synced under
-    another name before it gets its own, and then the directory is synced.
+    obstore leaves objects in the operating system's memory, from where a power cut takes the content of a file whose
+    name is on the disk already.
 
     :param root: the table's or lakehouse's directory.
-    :param fsync: whether anything is synced at all. Default: yes.
     """
 
     root: Path = attrs.field(kw_only=True)
-    fsync: bool = attrs.field(default=True, kw_only=True)
-    _known: set[Path] = attrs.field(factory=set, init=False)
-
-    def sync(self, paths: Iterable[str]) -> None:
-        """See :meth:`Syncing.sync`."""
-        if not self.fsync:
-            return
-        files = [self.root / path for path in paths]
-        for path in files:
-            with self._explaining(str(path), "write"), suppress(FileNotFoundError, NotADirectoryError):
-                self._sync(path)
-        for path in sorted({file.parent for file in files}):
-            with self._explaining(str(path), "write"), suppress(FileNotFoundError, NotADirectoryError):
-                self._sync_directory(path)
 
     def delete(self, path: str) -> None:
         """See :meth:`Store.delete`. The directory of the preflight goes with the last object in it."""
@@ -94,10 +78,28 @@ class LocalDirectory(ObjectStore):
             with suppress(OSError):  # It is not empty, or gone already.
                 (self.root / SCRATCH).rmdir()
 
+
+@attrs.define(slots=False, eq=False, repr=False)
+class SyncedDirectory(LocalDirectory):
+    """A directory of this machine, whose objects are on the disk itself when a put returns.
+
+    So puts are made here: the content is written and synced under another name before it gets its own, and then the
+    directory is synced.
+    """
+
+    _known: set[Path] = attrs.field(factory=set, init=False)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """See :meth:`Syncing.sync`."""
+        files = [self.root / path for path in paths]
+        for path in files:
+            with self._explaining(str(path), "write"), suppress(FileNotFoundError, NotADirectoryError):
+                self._sync(path)
+        for path in sorted({file.parent for file in files}):
+            with self._explaining(str(path), "write"), suppress(FileNotFoundError, NotADirectoryError):
+                self._sync_directory(path)
+
     def _put_new(self, path: str, data: bytes) -> None:
-        if not self.fsync:
-            super()._put_new(path, data)
-            return
         with self._written(path, data) as (draft, file):
             try:
                 os.link(draft, file)
@@ -118,9 +120,6 @@ class LocalDirectory(ObjectStore):
                 ) from error
 
     def _replace(self, path: str, data: bytes) -> None:
-        if not self.fsync:
-            super()._replace(path, data)
-            return
         with self._written(path, data) as (draft, file):
             draft.replace(file)
 
@@ -255,7 +254,8 @@ class Local(StoreKind):
                     "was done: put the directory itself there, or give the address of the table that the link leads to."
                 )
         fsync = credentials_for(address, credentials, LocalDisk).fsync
-        return LocalDirectory(LocalStore(prefix=path), str(address), root=path, fsync=fsync)
+        kind = SyncedDirectory if fsync else LocalDirectory
+        return kind(LocalStore(prefix=path), str(address), root=path)
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
         """No option is needed."""

@@ -23,7 +23,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.local import LocalDirectory
+from airflow_provider_onelake.storage.local import SyncedDirectory
 from airflow_provider_onelake.storage.s3 import S3Credentials
 from airflow_provider_onelake.storage.stores import (
     ObjectStore,
@@ -45,7 +45,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return LocalDirectory(LocalStore(prefix=tmp_path), "the table", root=tmp_path)
+    return SyncedDirectory(LocalStore(prefix=tmp_path), "the table", root=tmp_path)
 
 
 def test_create_refuses_an_existing_object_and_leaves_it_alone(store: Store) -> None:
