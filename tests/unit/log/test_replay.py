@@ -218,6 +218,28 @@ def test_a_checkpoint_that_lacks_a_sidecar_is_passed_over_for_an_older_one(
     assert everything(through(log.store, log), 2).keys() == expected.keys()
 
 
+@pytest.mark.parametrize("kind", ["v2", "classic"])
+def test_only_a_checkpoint_of_the_v2_kind_may_have_no_column_of_files(tmp_path: Path, kind: str) -> None:
+    """It may leave files to sidecars. Without a sidecar, the table is empty."""
+    log = make_table(tmp_path)
+    write_v2_checkpoint(tmp_path, "parquet", 0)
+    (path,) = (tmp_path / "_delta_log").glob("*.parquet")
+    content = pq.read_table(path)
+    content = content.select([name for name in content.column_names if name not in ("add", "remove")])
+    if kind == "v2":
+        said = pa.array([{"version": 0}] + [None] * (len(content) - 1), pa.struct({"version": pa.int64()}))
+        content = content.append_column("checkpointMetadata", said)
+    pq.write_table(content, path)
+    (tmp_path / version_path(0)).unlink()
+    log = through(log.store, log)
+    assert log.snapshot().version == 0
+    if kind == "v2":
+        assert everything(log, 0) == {}
+    else:
+        with pytest.raises(LogGapError):
+            everything(log, 0)
+
+
 def test_a_checkpoint_whose_hint_is_there_but_not_its_file_is_passed_over_for_an_older_one(tmp_path: Path) -> None:
     log, expected = with_every_kind_of_file(tmp_path)
     write_v2_checkpoint(tmp_path, "json", 1, version=1)
