@@ -86,9 +86,9 @@ def reconcile(
             waiting = _named(waiting, load, opened.log.table)
         _check_meant(waiting, writer, yes=yes)
         committer = opened.committer(message=message) if yes else opened.rehearsal()
-        done, changed = [], []
+        done = []
         for one in waiting:
-            before = committer.log.snapshot_or_none()
+            before = None if yes else committer.log.snapshot_or_none()
             report = reconcile_load(
                 committer,
                 one.load,
@@ -97,24 +97,23 @@ def reconcile(
                 on_conflict=on_conflict,
                 on_missing_writer=on_missing_writer,
             )
-            done.append((one, report))
-            changed.append(committer.log.snapshot_or_none() != before)
+            done.append((one, report, yes or committer.log.snapshot_or_none() != before))
     if as_json:
-        print_json([_report_in_json(one, report, done=yes) for one, report in done])
+        print_json([_report_in_json(one, report, done=yes) for one, report, _ in done])
     elif not done:
         console.print(f"No complete buffer waits below {escape(opened.log.address)}.")
     else:
         console.print(f"[bold]{escape(opened.log.address)}[/]{'' if yes else _REHEARSED}")
-        for (one, report), does in zip(done, changed, strict=True):
+        for one, report, does in done:
             _print_report(one, report)
-            if not (yes or does):
+            if not does:
                 console.print("Nothing was changed, and --yes would change nothing: do what is said above.")
             elif not yes:
                 chosen = {"--on-conflict": on_conflict.value, "--on-missing-writer": on_missing_writer.value}
                 _print_how(
                     "reconcile", table, connection, {"--load": one.load.id, **chosen}, writer or _unsure(one), message
                 )
-    if any(_failure(report) for _, report in done):
+    if any(_failure(report) for _, report, _ in done):
         raise typer.Exit(2)
 
 
