@@ -174,12 +174,12 @@ class Contest:
         read, load = self.batch.read_version, self.batch.buffers[0].spec.identity.load
         ground = f"version {read}" if read >= 0 else "no table"
         stand = [f"{one.what_stands}{more}" for one in self.settled(conflicts, Outcome.REPLACED).settlements]
-        meet = any(conflict.winner.staged.get("load") == load.id for conflict in conflicts)
+        if any(conflict.winner.staged.get("load") == load.id for conflict in conflicts):
+            ways += "; writers of one load that replace one partition meet in every run, so give each its own"
         return kind(
             f"In {self.table}, {listed(stand, _MOST_PLACES, '; ')}. Writers {self.batch.names} replace these rows, and "
             f"were formed on {ground}. Nothing of them was published, and their buffers are kept: clear the writers to "
             f"run them on the newest version, where they replace what stands there{ways}."
-            f"{' Writers of one load that replace one partition meet in every run: give each its own.' if meet else ''}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -165,7 +166,7 @@ class Report:
         """
         if len(self.failures) == 1 and not self.missing:
             raise self.failures[0]
-        messages = [str(failure) for failure in self.failures]
+        messages = _told_once(map(str, self.failures))
         if self.missing:
             expected = {*self.missing, *(outcome.writer for outcome in self.outcomes)}
             there = [o.writer for o in self.outcomes if o.status in _PUBLISHED]
@@ -184,3 +185,12 @@ class Report:
             raise MissingWritersError(" ".join(messages))
         if messages:
             raise TerminalError(" ".join(messages))
+
+
+def _told_once(messages: Iterable[str]) -> list[str]:
+    """Return messages in their order, but the last sentence of several, which says what to do, once behind them."""
+    by_advice: dict[str, list[str]] = {}
+    for message in messages:
+        what, _, advice = message.rpartition(". ")
+        by_advice.setdefault(advice, []).extend([what] if what else [])
+    return [". ".join([*what, advice]) for advice, what in by_advice.items()]

@@ -16,7 +16,7 @@ from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.buffers.progress import WriterProgress
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.words import counted
-from airflow_provider_onelake.exceptions import ConflictError, RowsSetAsideError
+from airflow_provider_onelake.exceptions import ConflictError, RowsSetAsideError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.writes.losses import check_load
 from airflow_provider_onelake.writes.policy import Outcome, Settlement
@@ -148,11 +148,22 @@ def test_a_refusal_says_whose_rows_stand_and_its_clear_helps(log: DeltaLog) -> N
             report.raise_for_failures()
         said = str(caught.value)
         assert f"version 1 ({RED}) put 2 rows into month=2019-02. Writers 'blue' replace these rows" in said
-        assert "Writers of one load that replace one partition meet in every run: give each its own." in said
+        assert said.endswith("writers of one load that replace one partition meet in every run, so give each its own.")
         assert report.in_short == "2 of 5 rows in the table; refused: blue"
     assert log.snapshot().version == 1
     again = stage(log, attrs.evolve(blue.spec, generation=2, attempt="again", began=None), {"2019-02": [6]})
     assert Committer(log).publish([again], Policy.FAIL).status == "published"
+
+
+def test_what_to_do_is_said_once_for_all_writers_that_are_refused(log: DeltaLog) -> None:
+    rivals(log)
+    stage(log, writer_spec("green", **OVERWRITE), {"2019-02": [30]})
+    report = settled(log, "blue", "red", "green", policy=Policy.FAIL)
+    with pytest.raises(TerminalError) as caught:
+        report.raise_for_failures()
+    said = str(caught.value)
+    assert [said.count(f"Writers '{key}' replace these rows") for key in ("blue", "red", "green")] == [0, 1, 1]
+    assert (said.count("clear the writers"), said.endswith("so give each its own.")) == (1, True)
 
 
 @pytest.mark.parametrize(
