@@ -7,17 +7,16 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Protocol
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.log.commits import OURS, named_by
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _SAFE = re.compile(r"[a-z0-9][a-z0-9-]*")
-# What the txn ids of all our writers begin with; behind it stand namespace, DAG, group, run and key.
-_OURS = "onelake/"
 # What the txn ids of ledgers begin with (protocol: one ledger).
 _LEDGERS = "onelake-plan/"
 
@@ -62,12 +61,12 @@ class Load:
     @property
     def prefix(self) -> str:
         """What the ``txn`` ids of the load's writers begin with."""
-        return f"{_OURS}{self.id}/"
+        return f"{OURS}{self.id}/"
 
     @property
     def dag_prefix(self) -> str:
         """What the ``txn`` ids of all writers of the load's DAG begin with."""
-        return f"{_OURS}{_quoted(self.namespace)}/{_quoted(self.dag)}/"
+        return f"{OURS}{_quoted(self.namespace)}/{_quoted(self.dag)}/"
 
     def writer(self, key: str) -> WriterIdentity:
         """Return one of the load's writers.
@@ -115,10 +114,8 @@ class WriterIdentity:
 
         :param app_id: as it stands in the table's log.
         """
-        parts = [unquote(part) for part in app_id.removeprefix(_OURS).split("/")]
-        if not app_id.startswith(_OURS) or len(parts) != 5 or not all(part.strip() for part in parts):
-            return None
-        return cls(Load(*parts[:4]), parts[4])
+        parts = named_by(app_id)
+        return None if parts is None else cls(Load(*parts[:4]), parts[4])
 
     @property
     def directory(self) -> str:
@@ -150,7 +147,7 @@ def ledger_id(name: str) -> str:
     return f"{_LEDGERS}{_quoted(name)}"
 
 
-def writers_among(app_ids: Iterable[str], prefix: str = _OURS) -> Iterator[WriterIdentity]:
+def writers_among(app_ids: Iterable[str], prefix: str = OURS) -> Iterator[WriterIdentity]:
     """Yield the writers of ours that some ``txn`` ids name.
 
     :param prefix: what their ids begin with: a load's, or its DAG's. Default: all writers.

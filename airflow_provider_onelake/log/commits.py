@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
-from types import UnionType
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -42,8 +41,10 @@ CHANGE: Final = "change"
 ALTER: Final = "alter"
 # The key under which a shared scan does.
 SCAN: Final = "scan"
-# How the txn ids of our writers begin, and how those did that named MERGEs of an earlier release without an effect.
-_OURS, _ENDED = "onelake/", "onelake-ended/"
+# How the txn ids of our writers begin; behind it stand namespace, DAG, group, run and key.
+OURS: Final = "onelake/"
+# How those began that named MERGEs without an effect, in an earlier release.
+_ENDED = "onelake-ended/"
 # Of a load that is published together, messages name the first writers.
 _MOST_NAMED = 10
 FORMAT = 2
@@ -117,6 +118,15 @@ class PublishedWriter:
         if record.finished.tzinfo is None:
             raise ValueError(f"{value!r} is no record of a writer")
         return record
+
+
+def named_by(app_id: str) -> list[str] | None:
+    """Return the namespace, DAG, group, run and key that the ``txn`` id of a writer of ours names; else ``None``.
+
+    :param app_id: as it stands in the table's log.
+    """
+    parts = [unquote(part) for part in app_id.removeprefix(OURS).split("/")]
+    return parts if app_id.startswith(OURS) and len(parts) == 5 and all(part.strip() for part in parts) else None
 
 
 def digest_of(entry: bytes) -> str:
@@ -220,7 +230,7 @@ class Commit:
         found: dict[str, int] = {}
         for txn in of_kind(self.actions, "txn"):
             # An earlier release had a txn beside the writer's own for a MERGE that had nothing to do. It is the newer.
-            app_id = _OURS + txn["appId"].removeprefix(_ENDED) if txn["appId"].startswith(_ENDED) else txn["appId"]
+            app_id = OURS + txn["appId"].removeprefix(_ENDED) if txn["appId"].startswith(_ENDED) else txn["appId"]
             found[app_id] = max(int(txn["version"]), found.get(app_id, -1))
         return found
 
@@ -318,7 +328,7 @@ class Commit:
         ended = [txn["appId"] for txn in of_kind(self.actions, "txn") if txn["appId"].startswith(_ENDED)]
         if not ended or self.time is None:
             return None
-        app_id = _OURS + ended[0].removeprefix(_ENDED)
+        app_id = OURS + ended[0].removeprefix(_ENDED)
         return PublishedWriter(
             app_id=app_id,
             writer=unquote(app_id.rpartition("/")[2]),
@@ -395,8 +405,8 @@ def _whose(writers: Sequence[PublishedWriter]) -> str:
         return ""
     more = f" and {len(writers) - _MOST_NAMED} more" if len(writers) > _MOST_NAMED else ""
     keys = ", ".join(writer.writer for writer in writers[:_MOST_NAMED]) + more
-    named = [unquote(part) for part in writers[0].app_id.split("/")]
-    return f"{keys} of {named[2]}.{named[3]}, run {named[4]}" if len(named) == 6 else keys
+    named = named_by(writers[0].app_id)
+    return f"{keys} of {named[1]}.{named[2]}, run {named[3]}" if named else keys
 
 
 def _is_readable(record: Mapping[str, Any]) -> bool:
@@ -404,8 +414,8 @@ def _is_readable(record: Mapping[str, Any]) -> bool:
     return record.get("replaces", []) is not None and _are_texts(record.get("replaces"))
 
 
-def _are_texts(found: object, kind: type | UnionType = str) -> bool:
-    return found is None or (isinstance(found, list) and all(isinstance(text, kind) for text in found))
+def _are_texts(found: object) -> bool:
+    return found is None or (isinstance(found, list) and all(isinstance(text, str) for text in found))
 
 
 def _partition(file: Add | Remove) -> tuple[tuple[str, str | None], ...]:
