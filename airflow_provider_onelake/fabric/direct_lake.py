@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from heapq import nlargest
 from pathlib import Path
@@ -19,6 +19,7 @@ from airflow_provider_onelake.buffers.footers import read_footer
 from airflow_provider_onelake.exceptions import InvalidWriteError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import Add, is_absolute, object_path, total_rows
 from airflow_provider_onelake.maintenance import compaction
+from airflow_provider_onelake.maintenance.compaction import bytes_of
 from airflow_provider_onelake.maintenance.health import Finding, Severity
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.storage.concurrent import map_in_windows
@@ -135,8 +136,8 @@ def examine(log: DeltaLog, capacity: str, others: Sequence[DeltaLog] = (), today
         )
     limits, snapshot = GUARDRAILS[capacity], log.snapshot()
     files = list(log.live_files(lambda _: True, snapshot.version))
-    rows, size = total_rows(files), _size_of(files)
-    model = size + sum(_size_of(other.live_files(lambda _: True, other.snapshot().version)) for other in others)
+    rows, size = total_rows(files), bytes_of(files)
+    model = size + sum(bytes_of(other.live_files(lambda _: True, other.snapshot().version)) for other in others)
     groups, exact = None, True
     if len(files) <= limits.row_groups and (rows is None or rows > limits.row_groups):
         groups, exact = _count_row_groups(log, files)
@@ -169,10 +170,6 @@ def examine(log: DeltaLog, capacity: str, others: Sequence[DeltaLog] = (), today
         findings=tuple(Finding(Severity.ERROR, f"{what} on {capacity}", todo) for what in findings),
         to_compact=tuple(to_compact),
     )
-
-
-def _size_of(files: Iterable[Add]) -> int:
-    return sum(int(file["size"]) for file in files)
 
 
 def _todo(to_compact: list[dict[str, Any]]) -> str:

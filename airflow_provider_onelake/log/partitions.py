@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 import attrs
 
@@ -27,6 +28,7 @@ from airflow_provider_onelake.log.values import (
     without_zone,
 )
 
+_File = TypeVar("_File", bound=Mapping[str, Any])
 _ZONES = [timedelta(minutes=15 * quarters) for quarters in range(-18 * 4, 18 * 4 + 1)]
 """How far the zones that a session of Spark may have are from UTC."""
 
@@ -81,6 +83,16 @@ class Partitioning:
             :class:`Unreadable`, so that it is a problem only for a write that touches this partition.
         """
         return tuple(_value(values.get(self.physical.get(name, name)), kind) for name, kind in self.types.items())
+
+    def divided(self, files: Iterable[_File]) -> dict[Partition, list[_File]]:
+        """Return files by their typed partitions.
+
+        :param files: raw actions that name their partitions.
+        """
+        found: dict[Partition, list[_File]] = {}
+        for file in files:
+            found.setdefault(self.partition(file["partitionValues"]), []).append(file)
+        return found
 
     def named_by(self, file: Add | Remove) -> bool:
         """Say whether an action names its file's partition: its ``partitionValues`` must have every partition column.

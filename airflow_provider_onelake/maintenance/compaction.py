@@ -190,7 +190,7 @@ def plan(
     is_sorted = bool(terms.zorder_by) or snapshot.clustered
     groups: list[Group] = []
     left_out: list[LeftOut] = []
-    for partition, present in by_partition(files, split).items():
+    for partition, present in split.divided(files).items():
         name = split.describe(partition)
         free: list[Add] = []
         stay: Counter[str] = Counter()
@@ -208,17 +208,6 @@ def plan(
         elif free:
             left_out.append(LeftOut(name, len(free), reason))
     return CompactionPlan(tuple(groups), tuple(left_out), target, terms.zorder_by)
-
-
-def by_partition(files: Iterable[Add], partitioning: Partitioning) -> dict[Partition, list[Add]]:
-    """Return files by their typed partition.
-
-    :param files: raw ``add`` actions.
-    """
-    found: dict[Partition, list[Add]] = {}
-    for file in files:
-        found.setdefault(partitioning.partition(file["partitionValues"]), []).append(file)
-    return found
 
 
 def _small_or_deleted(files: list[Add], terms: CompactionTerms, target: int) -> tuple[list[Add], str]:

@@ -14,7 +14,7 @@ from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundE
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, total_rows, version_path
 from airflow_provider_onelake.log.replay import LogFiles
 from airflow_provider_onelake.maintenance import compaction, vacuum
-from airflow_provider_onelake.maintenance.compaction import by_partition
+from airflow_provider_onelake.maintenance.compaction import bytes_of
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.referenced import lost_files
 
@@ -119,7 +119,7 @@ def examine(log: DeltaLog) -> Health:
     files = list(log.live_files(lambda _: True, snapshot.version))
     # The listing is younger than the snapshot, so a live file that it lacks was not written only afterwards.
     listing = list(log.store.list(""))
-    split = by_partition(files, snapshot.partitioning)
+    split = snapshot.partitioning.divided(files)
     in_log = LogFiles.of(info for info in listing if info.path.startswith(f"{LOG_DIRECTORY}/"))
     checkpoint = in_log.checkpoints[0].version if in_log.checkpoints else None
     entries = sum(version > (-1 if checkpoint is None else checkpoint) for version in in_log.versions)
@@ -140,13 +140,13 @@ def examine(log: DeltaLog) -> Health:
         waste = vacuum.plan(log)
     except VacuumRefusedError as error:
         findings.append(Finding(Severity.WARNING, "A vacuum would be refused", str(error)))
-    findings += [*_waste(waste, sum(file["size"] for file in files)), *_pinned(waste)] if waste else []
+    findings += [*_waste(waste, bytes_of(files)), *_pinned(waste)] if waste else []
     return Health(
         table=log.address,
         version=snapshot.version,
         rows=total_rows(files),
         files=len(files),
-        bytes=sum(file["size"] for file in files),
+        bytes=bytes_of(files),
         partitions=len(split),
         log_entries=entries,
         checkpoint=checkpoint,

@@ -34,7 +34,6 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import COMPACTION, Commit
 from airflow_provider_onelake.log.values import Partition
-from airflow_provider_onelake.maintenance.compaction import by_partition
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -203,8 +202,8 @@ def read_rewrite(store: Store, shadow: CompactionShadow) -> Rewrite | None:
     advice = "no row is lost, the table keeps its files as they were."
     oldest = check_files(present, shadow.path, commit.adds, f"the compaction {shadow.path}", advice)
     split = shadow.snapshot.partitioning
-    old = by_partition((shadow.inputs[file_key(remove)] for remove in commit.removes), split)
-    new = by_partition(commit.adds, split)
+    old = split.divided(shadow.inputs[file_key(remove)] for remove in commit.removes)
+    new = split.divided(commit.adds)
     groups = []
     for partition in {**old, **new}:
         removed, added = tuple(old.get(partition, ())), tuple(new.get(partition, ()))

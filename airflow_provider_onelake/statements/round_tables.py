@@ -338,19 +338,12 @@ def _pieces(
     whole: bool,
 ) -> list[Piece]:
     split = snapshot.partitioning
-
-    def by_partition(files: Iterable[Any]) -> dict[Partition, list[Any]]:
-        found: dict[Partition, list[Any]] = {}
-        for file in files:
-            found.setdefault(split.partition(file["partitionValues"]), []).append(file)
-        return found
-
-    old = by_partition(removed)
+    old = split.divided(removed)
     # Spark may spell such a partition in another way, and nobody could tell which new file replaces which old one.
     if whole or split.folds_texts or any(_is_odd(partition, split) for partition in old):
         return [_piece(removed, again, added, cdc, vectors)] if removed or added else []
     pieces = []
-    others = [by_partition(files) for files in (again, added, cdc)]
+    others: list[Mapping[Partition, list[Any]]] = [split.divided(again), split.divided(added), split.divided(cdc)]
     for at, of_old in old.items():
         of_again, of_new, of_cdc = (found.get(at, []) for found in others)
         if of_new or of_cdc:

@@ -7,7 +7,6 @@ from typing import Any
 from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compaction
-from airflow_provider_onelake.maintenance.compaction import by_partition
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 
 MOST_PARTITIONS = 500
@@ -27,12 +26,12 @@ def partitions_of(log: DeltaLog) -> dict[str, Any]:
     """
     snapshot = log.snapshot()
     files = list(log.live_files(lambda _: True, snapshot.version))
-    split = by_partition(files, snapshot.partitioning)
+    split = snapshot.partitioning.divided(files)
     todo = compaction.plan(files, snapshot, compaction.CompactionTerms(), writers_in_flight(log, snapshot).why_needed)
     small: dict[Any, int] = {}
     for group in todo.groups:
         small[group.partition] = small.get(group.partition, 0) + len(group.inputs)
-    sizes = {partition: sum(file["size"] for file in there) for partition, there in split.items()}
+    sizes = {partition: compaction.bytes_of(there) for partition, there in split.items()}
     largest = sorted(split, key=lambda partition: -sizes[partition])[:MOST_PARTITIONS]
     return {
         "version": snapshot.version,
