@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 
 import attrs
 
+from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import PlanError
 
 _SHOWN = 5
@@ -114,16 +115,13 @@ def _check(sizes: Mapping[str, int], writers: int | None, max_bytes: int | None)
     if max_bytes is not None and max_bytes < 1:
         raise PlanError(f"max_bytes={max_bytes!r} must be a size in bytes, above 0. Nothing was planned.")
     if wrong := [name for name, size in sizes.items() if not name.strip() or size < 0]:
-        raise PlanError(f"{_some(wrong)}: a partition has a name, and a size of 0 bytes or more. Nothing was planned.")
+        raise PlanError(
+            f"{listed(wrong, _SHOWN)}: a partition has a name, and a size of 0 bytes or more. Nothing was planned."
+        )
     large = [f"{name} ({size} bytes)" for name, size in sorted(sizes.items()) if size > (max_bytes or size)]
     if large:
         raise PlanError(
-            f"{_some(large)}: above max_bytes={max_bytes}, and a partition is not divided between writers. Nothing was "
-            "planned: raise max_bytes, or divide the source more finely, down to its files (by=None) or by another "
-            "column."
+            f"{listed(large, _SHOWN)}: above max_bytes={max_bytes}, and a partition is not divided between writers. "
+            "Nothing was planned: raise max_bytes, or divide the source more finely, down to its files (by=None) or by "
+            "another column."
         )
-
-
-def _some(names: Collection[str]) -> str:
-    shown = ", ".join(list(names)[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

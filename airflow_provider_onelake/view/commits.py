@@ -15,6 +15,7 @@ from airflow_provider_onelake.buffers.claims import start_of
 from airflow_provider_onelake.buffers.identity import WriterIdentity
 from airflow_provider_onelake.buffers.verdict import Verdict, verdict_at
 from airflow_provider_onelake.choices import OnFailedCheck
+from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     ObjectNotFoundError,
@@ -49,13 +50,12 @@ _MOST_LINKS = 50
 def summary_of(commit: Commit) -> dict[str, Any]:
     """Return what a line of a history says of a commit, as plain values by name."""
     names = [writer.writer for writer in commit.writers]
-    more = f" and {len(names) - _MOST_WRITERS} more" if len(names) > _MOST_WRITERS else ""
     return {
         "version": commit.version,
         "time": commit.time,
         "operation": commit.operation or None,
         "load": commit.staged.get("load"),
-        "writers": ", ".join(names[:_MOST_WRITERS]) + more if names else None,
+        "writers": listed(names, _MOST_WRITERS) or None,
         "engine": commit.info.get("engineInfo"),
         "rows_added": commit.rows_added,
         "rows_removed": commit.rows_removed,
