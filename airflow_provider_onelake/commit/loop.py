@@ -292,8 +292,9 @@ class _Transaction(Generic[_T]):
         self._last = snapshot, actions
         version = snapshot.version + 1
         sync_named(self._log.store, actions, self._synced)
+        entry = dump_actions(actions)
         try:
-            self._log.store.create(version_path(version), dump_actions(actions))
+            self._log.store.create(version_path(version), entry)
         except ObjectExistsError:
             self._log.expect(version)
             if pending is not None and self._is_ours(version):
@@ -301,6 +302,7 @@ class _Transaction(Generic[_T]):
             self._lost += 1
             self._rebasing_since = self._rebasing_since or self._log.clock.now()
             return None, None
+        self._log.expect(version, entry)
         return version, None
 
     def _is_ours(self, version: int) -> bool:

@@ -93,6 +93,7 @@ class DeltaLog:
         """What :meth:`snapshot` returns while there is no table: the first commit of rows makes it so."""
         self._known: _KnownLog | None = None
         self._expected = -1
+        self._put: dict[int, bytes] = {}
         self._commits: dict[int, Commit] = {}
         self._kept_bytes = 0
 
@@ -175,12 +176,15 @@ class DeltaLog:
         if self._known is not None:
             self._known = attrs.evolve(self._known, checked=None)
 
-    def expect(self, version: int) -> None:
+    def expect(self, version: int, entry: bytes | None = None) -> None:
         """Let the next :meth:`snapshot` ask for the entry after a version together with those up to it.
 
-        Call it where a version is known to exist that no snapshot has shown yet, such as after a lost race.
+        Call it where a version is known to exist that no snapshot has shown yet, such as after a put or a lost race.
+
+        :param entry: the content of that version's entry, which is then not read back. Default: it is read.
         """
         self._expected = version
+        self._put = {} if entry is None else {version: entry}
 
     def commit(self, version: int) -> Commit | None:
         """Return the commit of one version, or ``None`` if the log has no entry for it.
@@ -395,6 +399,9 @@ class DeltaLog:
 
     def _fetch(self, version: int) -> bytes | None:
         """Return the content of an entry, or ``None``. Threads ask for several at once."""
+        return self._put.pop(version, None) or self._stored(version)
+
+    def _stored(self, version: int) -> bytes | None:
         try:
             return self.store.get(version_path(version))
         except ObjectNotFoundError:
@@ -423,12 +430,13 @@ class DeltaLog:
         return None if digest is None else (version, digest)
 
     def _read_digest(self, version: int) -> str | None:
-        data = self._fetch(version)
+        data = self._stored(version)
         return None if data is None else digest_of(data)
 
     def _forget(self) -> None:
         self._known = None
         self._expected = -1
+        self._put.clear()
         self._commits.clear()
         self._kept_bytes = 0
 

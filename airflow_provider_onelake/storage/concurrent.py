@@ -32,8 +32,15 @@ def map_concurrently(store: Store, ask: Callable[[_T], _R], items: Iterable[_T])
     if threads < 2:
         yield from map(ask, items)
         return
-    with ThreadPoolExecutor(threads, "requests") as pool:
-        yield from pool.map(ask, items)
+    # The caller would only wait, so where it can, it asks for the first one itself: of two requests, one needs a thread.
+    mine = int(threads == len(items))
+    pool = ThreadPoolExecutor(threads - mine, "requests")
+    try:
+        others = pool.map(ask, items[mine:])
+        yield from map(ask, items[:mine])
+        yield from others
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def map_in_windows(
