@@ -387,8 +387,9 @@ class DeltaLog:
                 if commit is None:
                     return
                 yield commit
-            # Where one entry was there, there may be many. Ask for more and more of them side by side.
-            versions, fetch = range(versions.stop, versions.stop + 2 * len(versions)), self._fetch
+            # Where some entries were there, there may be as many again. Ask for these at once, but for no more: what is
+            # asked for in vain costs a committer as much as what is there.
+            versions, fetch = range(versions.stop, versions.stop + max(2, versions.stop - version - 1)), self._fetch
 
     def _read(self, versions: Sequence[int], fetch: Callable[[int], bytes | None]) -> Iterator[Commit | None]:
         """Yield the commit of each version, or ``None`` where the log has no entry for it."""

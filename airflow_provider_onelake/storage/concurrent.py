@@ -32,7 +32,7 @@ def map_concurrently(store: Store, ask: Callable[[_T], _R], items: Iterable[_T])
     if threads < 2:
         yield from map(ask, items)
         return
-    # The caller would only wait, so where it can, it asks for the first one itself: of two requests, one needs a thread.
+    # The caller would only wait, so it asks for the first one itself if it can: of two requests, one needs a thread.
     mine = int(threads == len(items))
     pool = ThreadPoolExecutor(threads - mine, "requests")
     try:

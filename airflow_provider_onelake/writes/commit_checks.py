@@ -258,13 +258,14 @@ def stale_reads(buffers: Iterable[Buffer], winners: Sequence[Commit], partitioni
     :param partitioning: of the table that is committed against.
     """
     readers = [buffer for buffer in buffers if buffer.reads_target]
-    found = [read_changed(buffer.reads, _since(buffer, winners), partitioning) for buffer in readers]
+    found = [read_changed(buffer.reads, since(buffer.read_version, winners), partitioning) for buffer in readers]
     by_version = {winner.version: winner for some in found for winner in some}
     return [by_version[version] for version in sorted(by_version)]
 
 
-def _since(buffer: Buffer, winners: Sequence[Commit]) -> list[Commit]:
-    return [winner for winner in winners if winner.version > buffer.read_version]
+def since(read_version: int, winners: Sequence[Commit]) -> list[Commit]:
+    """Return the commits after a read version, which may be later than the oldest of the buffers'."""
+    return [winner for winner in winners if winner.version > read_version]
 
 
 def check_winners_known(batch: Batch, view: View, table: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import attrs
@@ -48,6 +49,7 @@ from airflow_provider_onelake.writes.commit_checks import (
     check_winners_known,
     is_done,
     is_in_table,
+    since,
     stale_reads,
 )
 from airflow_provider_onelake.writes.conflicts import Conflict, conflicts_of
@@ -168,7 +170,7 @@ class _BatchProposal(Proposal[Publication]):
     def __attrs_post_init__(self) -> None:
         self._log = self._committer.log
         self._replaced = _Replaced(self._committer)
-        self._marker_of: Callable[[str], Mapping[str, Any] | None] = self._read_marker
+        self._marker_of: Callable[[str], Mapping[str, Any] | None]
         self.name = f"writers {self._names}"
         self.read_version = min(buffer.read_version for buffer in self._buffers)
 
@@ -180,9 +182,8 @@ class _BatchProposal(Proposal[Publication]):
     @contextmanager
     def _reading_markers(self) -> Iterator[None]:
         self._read_after = self._log.loads
-        with prefetched(
-            self._log.store, self._read_marker, [buffer.path for buffer in self._buffers]
-        ) as self._marker_of:
+        read = partial(read_marker, self._log.store)
+        with prefetched(self._log.store, read, [buffer.path for buffer in self._buffers]) as self._marker_of:
             yield
 
     def decide(self, view: View) -> Put | Publication:
@@ -220,7 +221,8 @@ class _BatchProposal(Proposal[Publication]):
         # Only `last_writer_wins` asks who finished later, and to know whether times count costs a request.
         asks = bool(conflicts) and self._policy is Policy.LAST_WRITER_WINS
         times_count = not asks or self._times_count(batch)
-        contest = Contest(batch, conflicts, _since(batch, view), removable, snapshot.partitioning, times_count, table)
+        news = since(batch.read_version, view.winners)
+        contest = Contest(batch, conflicts, news, removable, snapshot.partitioning, times_count, table)
         settled = settle(contest, self._policy)
         removed = [] if settled.left_out else removable
         entry = build_entry(batch, snapshot, removed, settled, now, self._committer.message)
@@ -256,9 +258,6 @@ class _BatchProposal(Proposal[Publication]):
         spec, marker = buffer.spec, self._markers.get(buffer.path)
         is_in = snapshot.txns.get(spec.identity.app_id) == spec.generation
         return marker is not None and "version" not in marker and not is_in
-
-    def _read_marker(self, path: str) -> Mapping[str, Any] | None:
-        return read_marker(self._log.store, path)
 
     def _place(self, buffers: tuple[Buffer, ...], snapshot: Snapshot) -> Batch:
         """Check the table's definition and sort the files. Repeat this only if the definition or the buffers change."""
@@ -299,7 +298,7 @@ class _BatchProposal(Proposal[Publication]):
             _, seen, found = self._conflicts_found
             commits = view.winners[seen:]
         else:
-            found, commits = [], [*self._commits_of_load(batch), *_since(batch, view)]
+            found, commits = [], [*self._commits_of_load(batch), *since(batch.read_version, view.winners)]
         winners = [winner for winner in commits if not _is_own(winner, self._buffers)]
         found = [*found, *conflicts_of(batch, winners, view.snapshot.partitioning)]
         self._conflicts_found = batch, len(view.winners), found
@@ -348,13 +347,7 @@ class _BatchProposal(Proposal[Publication]):
 
     def _ended_without_put(self, view: View) -> Publication:
         """Say why there is nothing to publish: the rows are in the table, or the buffers were set aside."""
-        markers = [
-            self._markers.get(buffer.path)
-            if view.snapshot.txns.get(buffer.spec.identity.app_id) != buffer.spec.generation
-            else None
-            for buffer in self._buffers
-        ]
-        if all(marker is not None and "version" not in marker for marker in markers):
+        if all(self._was_set_aside(buffer, view.snapshot) for buffer in self._buffers):
             return Publication(PublishStatus.SET_ASIDE, None, tally=view.tally)
         found = record_of(self._buffers[-1].spec.identity, view.winners)
         commit = next((winner for winner in view.winners if found and winner.version == found.version), None)
@@ -468,12 +461,6 @@ def _is_own(winner: Commit, buffers: Sequence[Buffer]) -> bool:
     together = buffers[0].spec.publish is PublishMode.TOGETHER
     ids = _writers_of(winner)
     return bool(ids) and all(id_ in own or (together and id_.startswith(prefix)) for id_ in ids)
-
-
-def _since(batch: Batch, view: View) -> list[Commit]:
-    """Return the commits that the batch was not formed on. A buffer that was dropped from it may be older."""
-    formed_on = batch.read_version
-    return [winner for winner in view.winners if winner.version > formed_on]
 
 
 def _writers_of(commit: Commit) -> list[str]:

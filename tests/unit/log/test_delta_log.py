@@ -248,6 +248,22 @@ def test_a_table_made_again_up_to_the_old_version_is_not_taken_for_the_old_one(
             log.snapshot()
     assert before is not None
     assert log.snapshot() == new != before
+
+
+@pytest.mark.parametrize("newest", [3, 4, 7], ids=["of the old version", "as long", "longer"])
+@pytest.mark.parametrize("at_once", [1, 64])
+def test_what_was_put_into_a_table_that_was_made_again_since_does_not_count(
+    tmp_path: Path, newest: int, at_once: int
+) -> None:
+    writer = with_versions(tmp_path, 3)
+    log = through(InRounds(writer.store, concurrency=at_once), writer)
+    log.snapshot()
+    entry = writer.store.get(version_path(3))
+    log.store.create(version_path(4), entry)
+    log.expect(4, entry)
+    new = made_again(tmp_path, newest).snapshot()
+    log.doubt()
+    assert log.snapshot() == new
     # The commits that were kept are the old table's.
     found = commit_of(log, 2)
     assert found.txns == {"new": 1}

@@ -76,9 +76,20 @@ def test_after_a_lost_race_the_winner_and_the_version_after_it_are_asked_for_at_
     assert ids(Path(log.table)) == [0, 7]
 
 
+def test_a_committer_does_not_read_back_what_it_has_just_put(log: DeltaLog) -> None:
+    one, other = staged(log, 2)
+    own = DeltaLog(log.store, log.table, log.clock)
+    Committer(own).publish([one])
+    own.store = rounds = InRounds(log.store, 3, 1, 1)
+    assert Committer(own).publish([other]).version == 2
+    first = sorted([get(0), get(2), *of_markers("get", [other])])
+    assert rounds.seen() == [first, create(2), of_markers("put", [other])]
+    assert own.commit(1) == local_log(Path(log.table)).commit(1)
+
+
 def test_many_winners_are_read_in_a_few_rounds(log: DeltaLog) -> None:
     buffers = staged(log)
-    rounds = InRounds(log.store, 3, 2, 4, 8, 1, 1)
+    rounds = InRounds(log.store, 3, 2, 3, 6, 1, 1)
     others = local_log(Path(log.table))
 
     def append_nine() -> None:
@@ -87,7 +98,7 @@ def test_many_winners_are_read_in_a_few_rounds(log: DeltaLog) -> None:
 
     assert publish(log, rounds, buffers, append_nine).version == 10
     first = sorted([get(0), get(1), *of_markers("get", buffers)])
-    looked = [[get(2), get(3)], [get(number) for number in range(4, 8)], [get(number) for number in range(8, 16)]]
+    looked = [[get(number) for number in numbers] for numbers in (range(2, 4), range(4, 7), range(7, 13))]
     assert rounds.seen() == [first, *looked, create(10), of_markers("put", buffers)]
 
 
