@@ -181,7 +181,7 @@ class DeltaLog:
 
         Call it where a version is known to exist that no snapshot has shown yet, such as after a put or a lost race.
 
-        :param entry: the content of that version's entry, which is then not read back. Default: it is read.
+        :param entry: the content that was put there, which a snapshot does not read back then. Default: it is read.
         """
         self._expected = version
         self._put = {} if entry is None else {version: entry}

@@ -455,7 +455,8 @@ def check_committed(log: DeltaLog, publication: Publication) -> None:
     if publication.entry is None:
         return
     assert publication.version is not None
-    commit = log.commit(publication.version)
+    # From the store: the log may know what was put, and what stands there is asked.
+    commit = log.anew().commit(publication.version)
     if commit is None:
         raise ReconciliationMismatchError(
             f"Version {publication.version} of {log.table} is gone right after it was committed."
