@@ -389,7 +389,7 @@ class DeltaLog:
                 yield commit
             # Where some entries were there, there may be as many again. Ask for these at once, but for no more: what is
             # asked for in vain costs a committer as much as what is there.
-            versions, fetch = range(versions.stop, versions.stop + max(2, versions.stop - version - 1)), self._fetch
+            versions, fetch = range(versions.stop, 2 * versions.stop - version - 1), self._fetch
 
     def _read(self, versions: Sequence[int], fetch: Callable[[int], bytes | None]) -> Iterator[Commit | None]:
         """Yield the commit of each version, or ``None`` where the log has no entry for it."""
