@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from airflow_provider_onelake.exceptions import LogGapError
-from airflow_provider_onelake.history.published import REPLACING_TABLE, UNDOING
+from airflow_provider_onelake.history.undone import REPLACING_TABLE, UNDOING
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog

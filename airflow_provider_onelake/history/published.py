@@ -13,6 +13,7 @@ import attrs
 from airflow_provider_onelake.buffers.layout import changes_directory
 from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError, RerunRefusedError
+from airflow_provider_onelake.history.undone import UNDOING
 from airflow_provider_onelake.log.actions import Add, FileKey, Remove, file_key, object_path, row_count, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.directories import Below
@@ -33,18 +34,6 @@ WAYS = (
     "overwrite_partitions and replace_where replace what is there"
 )
 """What a person can do where a rerun cannot be skipped."""
-
-REPLACING_TABLE = (
-    "CREATE OR REPLACE TABLE",
-    "REPLACE TABLE",
-    "CREATE OR REPLACE TABLE AS SELECT",
-    "REPLACE TABLE AS SELECT",
-    "CLONE",
-)
-"""Operations that put another table in place of the one that was there."""
-
-UNDOING = ("RESTORE", *REPLACING_TABLE)
-"""Operations that take a commit's rows back without taking back its txn (protocol: skip only what is there)."""
 
 AFRESH = ("WRITE", *UNDOING)
 """Operations whose new files hold no rows of the files that they remove.

@@ -1,102 +1,96 @@
-"""Whether a statement stands: a RESTORE takes back what its commit did, and leaves the commit and its ``txn``."""
+"""To which version a RESTORE went back, and whether a statement stands: its commit and its ``txn`` stay in the log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 
-import attrs
-
-from airflow_provider_onelake.history.published import UNDOING
-from airflow_provider_onelake.log.actions import FileKey, Metadata, file_key, object_path
+from airflow_provider_onelake.exceptions import StatementRefusedError
 from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.storage.clock import instant_of
+
+REPLACING_TABLE = (
+    "CREATE OR REPLACE TABLE",
+    "REPLACE TABLE",
+    "CREATE OR REPLACE TABLE AS SELECT",
+    "REPLACE TABLE AS SELECT",
+    "CLONE",
+)
+"""Operations that put another table in place of the one that was there."""
+
+UNDOING = ("RESTORE", *REPLACING_TABLE)
+"""Operations that take a commit's rows back without taking back its txn (protocol: skip only what is there)."""
+
+_MILLISECOND = timedelta(milliseconds=1)
+# By how much the clock of who restores may be behind the store's.
+_SKEW = timedelta(seconds=1)
+# The time zones of the world: a text without one may mean any of them.
+_WEST, _EAST = timedelta(hours=12), timedelta(hours=14)
 
 
 def is_undone(ours: Commit, later: Sequence[Commit]) -> bool:
-    """Say whether the table is as it was before a commit, but for what came after a RESTORE.
+    """Say whether a RESTORE took the table back to before a commit, and none to a version that has it since.
 
     :param ours: the commit.
     :param later: all commits after it, in order.
+    :raises StatementRefusedError: nobody can tell.
     """
-    gone = {object_path(file) for file in ours.removes}
-    # The states of these files that came after the commit: a RESTORE to one of them does not undo it.
-    since = {file_key(file) for file in ours.adds}
-    stayed = {object_path(file) for file in ours.adds}
-    undone_at = {ours.version - 1: True, ours.version: False}
-    undone = False
-    contents = _Contents.of(ours) if any(map(_names_a_time, later)) else None
-    for commit in later:
-        if contents is not None:
-            contents.apply(commit)
-        target = commit.restored_to
-        if target is not None:
-            undone = undone_at.get(target, True)
-        elif contents is not None and _names_a_time(commit):
-            # Versions with the same contents are one, so if one of them has the statement, the table has it.
-            undone = all(undone_at[version] for version in contents.versions_like(commit.version))
-        else:
-            for add in commit.adds:
-                if object_path(add) not in gone or file_key(add) in since:
-                    continue
-                if commit.operation in UNDOING or object_path(add) not in stayed:
-                    undone = True
-                else:
-                    since.add(file_key(add))
-        undone_at[commit.version] = undone
+    at: dict[int, bool | None] = {ours.version: False}
+    undone: bool | None = False
+    last = ours
+    for number, commit in enumerate(later):
+        if commit.operation in UNDOING:
+            last, answers = commit, {at.get(each, True) for each in targets(commit, [ours, *later[:number]])}
+            undone = answers.pop() if len(answers) == 1 else None
+        at[commit.version] = undone
+    if undone is None:
+        raise StatementRefusedError(
+            f"Version {ours.version} did this already, and {last.operation} in version {last.version} does not say "
+            "whether the table that it left has that. It is not done again, as that could change rows twice. Nothing "
+            "was changed: look at the table, and mark the task as successful, or clear it to do it once more."
+        )
     return undone
 
 
-def _names_a_time(commit: Commit) -> bool:
-    """Say whether a commit is a RESTORE that was asked for a time: Spark and deltalake do not log the version then."""
-    return commit.operation == "RESTORE" and commit.restored_to is None
+def targets(commit: Commit, since: Sequence[Commit]) -> range:
+    """Return the versions to one of which an operation of :data:`UNDOING` may have taken the table back.
 
+    A RESTORE to a time went to the newest version of that time or before: of its in-commit timestamp, or else of the
+    store's time of its entry. A copy of a table has new times of the store, which tell nothing.
 
-@attrs.define
-class _Contents:
-    """What every version since a statement holds: how its files differ from before the statement, and its definition.
-
-    :param _before: whether the version before the statement had a file, of the files that were touched since.
-    :param _now: whether the newest version has it.
-    :param _differ: a digest of the files in which the two differ.
-    :param _definition: the definition, if a commit since has set it.
-    :param _versions: the contents of every version.
+    :param commit: it.
+    :param since: commits before it, without a gap. The version before their first one stands for all older ones.
     """
+    if commit.restored_to is not None:
+        return range(commit.restored_to, commit.restored_to + 1)
+    before = since[0].version - 1
+    named = _named(commit)
+    clocks = [each.time if each.in_commit_timestamp is not None else each.landed for each in since]
+    rising = list(_rising(clocks))
+    if named is None or len(rising) < len(clocks) or commit.time is None or rising[-1] > commit.time + _SKEW:
+        return range(before, commit.version)
+    first, last = (before + bisect_right(rising, instant) for instant in named)
+    return range(first, last + 1)
 
-    _before: dict[FileKey, bool]
-    _now: dict[FileKey, bool]
-    _differ: int
-    _definition: Metadata | None
-    _versions: dict[int, tuple[int, Metadata | None]]
 
-    @classmethod
-    def of(cls, statement: Commit) -> _Contents:
-        """Begin with the version before a statement, and the statement.
+def _rising(clocks: Iterable[datetime | None]) -> Iterator[datetime]:
+    """Yield times as Delta reads them, up to one that is unknown: at least a millisecond after the one before."""
+    stood = datetime.min.replace(tzinfo=UTC)
+    for clock in clocks:
+        if clock is None:
+            return
+        stood = max(clock.replace(microsecond=clock.microsecond // 1000 * 1000), stood + _MILLISECOND)
+        yield stood
 
-        :param statement: its commit.
-        """
-        contents = cls({}, {}, 0, None, {statement.version - 1: (0, None)})
-        contents.apply(statement)
-        return contents
 
-    def apply(self, commit: Commit) -> None:
-        """Take in the next commit."""
-        # Commits that only describe files anew, such as with row ids, add files that are there.
-        again = not commit.removes and not commit.data_change
-        for remove in commit.removes:
-            self._set(file_key(remove), True, False)
-        for add in commit.adds:
-            self._set(file_key(add), again, True)
-        if commit.metadata is not None:
-            known = [definition for _, definition in self._versions.values()]
-            taken_back = _names_a_time(commit) and commit.metadata not in known
-            self._definition = None if taken_back else commit.metadata
-        self._versions[commit.version] = self._differ, self._definition
-
-    def _set(self, key: FileKey, before: bool, now: bool) -> None:
-        before = self._before.setdefault(key, before)
-        if self._now.get(key, before) != now:
-            self._differ ^= hash(key)
-        self._now[key] = now
-
-    def versions_like(self, version: int) -> list[int]:
-        """Return the versions before one that have its contents; none if only older ones may have."""
-        return [other for other, has in self._versions.items() if other < version and has == self._versions[version]]
+def _named(commit: Commit) -> tuple[datetime, datetime] | None:
+    """Return the first and the last instant that the time of a RESTORE may mean; ``None`` where it names none."""
+    told = commit.parameters.get("timestamp", commit.parameters.get("datetime"))
+    try:
+        instant = instant_of(told) or datetime.fromisoformat(str(told))
+        if instant.tzinfo is not None:
+            return instant, instant
+        return instant.replace(tzinfo=UTC) - _EAST, instant.replace(tzinfo=UTC) + _WEST
+    except (ValueError, OverflowError):
+        return None

@@ -19,8 +19,6 @@ from airflow_provider_onelake.buffers.layout import writer_directory
 from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.history.published import (
-    REPLACING_TABLE,
-    UNDOING,
     Publishing,
     find_published,
     moved,
@@ -28,6 +26,7 @@ from airflow_provider_onelake.history.published import (
     restored_away,
     still_there,
 )
+from airflow_provider_onelake.history.undone import REPLACING_TABLE, UNDOING
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.planning.ledger import Ledger, Looked

@@ -48,13 +48,13 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.history.published import (
-    UNDOING,
     WAYS,
     find_published,
     record_of,
     restored_away,
 )
 from airflow_provider_onelake.history.reruns import check_not_taken_back, check_same_work
+from airflow_provider_onelake.history.undone import UNDOING
 from airflow_provider_onelake.log.actions import Metadata
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.compatibility import incompatibilities

@@ -15,7 +15,7 @@ import attrs
 
 from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.history.published import REPLACING_TABLE
+from airflow_provider_onelake.history.undone import REPLACING_TABLE
 from airflow_provider_onelake.log.actions import Add, Remove, total_rows
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate, everything

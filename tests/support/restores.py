@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_onelake.choices import OnNewerCommit
@@ -10,7 +11,9 @@ from airflow_provider_onelake.log.actions import Action, Remove, file_key
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from tests.support.changes import asker
-from tests.support.tables import foreign_commit, newest
+from tests.support.tables import foreign_commit, landed_at, newest
+
+_SOME_DAY = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def restored_by_time(log: DeltaLog, version: int, _: str = "") -> None:
@@ -32,7 +35,14 @@ def restored_by_time(log: DeltaLog, version: int, _: str = "") -> None:
         }
         for add in gone
     ]
-    told: Any = {"operation": "RESTORE", "operationParameters": {"version": None, "timestamp": "2026-01-01 00:00:00"}}
+    # Commits of a test may come within a millisecond.
+    instants = [_SOME_DAY + timedelta(seconds=each) for each in range(newest(log).version + 1)]
+    for each, instant in enumerate(instants):
+        landed_at(log, each, instant)
+    told: Any = {
+        "operation": "RESTORE",
+        "operationParameters": {"version": None, "timestamp": instants[version].isoformat()},
+    }
     entry: list[Action] = [{"commitInfo": told}, {"metaData": log.snapshot_at(version).metadata}]
     entry += [{"remove": remove} for remove in removes]
     entry += [{"add": {**then[key], "dataChange": True}} for key in then.keys() - now.keys()]
