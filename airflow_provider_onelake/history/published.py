@@ -13,7 +13,7 @@ import attrs
 from airflow_provider_onelake.buffers.layout import changes_directory
 from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError, RerunRefusedError
-from airflow_provider_onelake.history.undone import UNDOING
+from airflow_provider_onelake.history.undone import REPLACING_TABLE, UNDOING, targets
 from airflow_provider_onelake.log.actions import Add, FileKey, Remove, file_key, object_path, row_count, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.directories import Below
@@ -49,9 +49,6 @@ _DELETED_BY = {
     "MERGE": ("numTargetRowsDeleted", "num_target_rows_deleted"),
 }
 """What Spark, and deltalake, call the number of rows that a statement has deleted."""
-
-_BRINGING_BACK = ("RESTORE", "CLONE")
-"""Of these operations, the ones that may bring back rows that an older commit had."""
 
 MOST_FOLLOWED = 1000
 """Through how many commits rows are followed without need: each commit costs a request to the store."""
@@ -193,206 +190,6 @@ def _is_logged(log: DeltaLog, found: Publishing) -> bool:
     return commit is not None and commit.txns.get(found.record.app_id) == found.record.generation
 
 
-def restored_away(
-    log: DeltaLog, found: Publishing, snapshot: Snapshot, operations: Sequence[str] = UNDOING
-) -> str | None:
-    """Say which operation took published rows back without taking back their ``txn``, or ``None``.
-
-    Protocol: skip only what is there. An operation that left the rows alone does not count, nor one after which all of
-    them came back. One that took some of them counts. What other statements did is for :func:`aftermath` to say.
-
-    :param found: where the rows were published.
-    :param operations: that count.
-    """
-    try:
-        since = log.commits_between(found.version, snapshot.version)
-    except LogGapError:
-        if not found.record.rows or len(log.live_files(found.has, snapshot.version)):
-            return None
-        return (
-            "the log since then was cleaned up and none of its files is live: they were compacted, or deleted, and "
-            "nobody knows which, so look before you append"
-        )
-    undoing = next((commit for commit in since if commit.operation in operations), None)
-    if undoing is None:
-        return None
-    commit = log.commit(found.version)
-    if commit is None:
-        live = log.live_files(found.has, snapshot.version)
-        if found.record.rows and total_rows(live) == found.record.rows:
-            return None
-    elif holders := _Holders.of(found, commit, snapshot.partitioning):
-        undoing = _undoing_of(holders, since, operations)
-        if undoing is None:
-            return None
-        if holders.now:
-            return (
-                f"{undoing.operation} in version {undoing.version} took at least some of its rows back, and 'append' "
-                "would repeat those that are left"
-            )
-    else:
-        undoing = _undoing_by_version(found.version, since, operations)
-        if undoing is None:
-            return None
-    return f"{undoing.operation} in version {undoing.version} took its rows back"
-
-
-def _undoing_of(holders: _Holders, since: Sequence[Commit], operations: Sequence[str]) -> Commit | None:
-    """Return the last operation that took rows of some files and that no later one made good, or ``None``.
-
-    :param since: the commits after the one that added the files.
-    :param operations: that count.
-    """
-    # The files that held all of the rows at some time. Where they are live again, all of the rows are.
-    complete = [holders.keys]
-    is_complete, undoing = True, None
-    for commit in since:
-        taken = holders.follow(commit)
-        if any(file.get("dataChange", True) for file in taken) or commit.operation in operations:
-            is_complete = any(keys <= holders.keys for keys in complete)
-        if is_complete:
-            undoing = None
-            if taken:
-                complete.append(holders.keys)
-        elif taken and commit.operation in operations:
-            undoing = commit
-    return undoing
-
-
-def _undoing_by_version(version: int, since: Sequence[Commit], operations: Sequence[str]) -> Commit | None:
-    """Return the operation that took the table back to before a version, or ``None``.
-
-    Where a commit added no file of its own, as a MERGE does that only deletes rows, no file tells whether it is undone.
-
-    :param since: the commits after that version.
-    :param operations: that count. One that does not say to which version it goes back is taken to go back that far.
-    """
-    undoing: Commit | None = None
-    after: dict[int, Commit | None] = {version: None}
-    for commit in since:
-        if commit.operation in operations:
-            target = commit.restored_to
-            undoing = after.get(target, commit) if target is not None else commit
-        after[commit.version] = undoing
-    return undoing
-
-
-@attrs.define
-class _Holders:
-    """The files that hold some published rows, followed from commit to commit.
-
-    :param now: their keys, by their paths in the store.
-    :param _published: the paths of the files that were published. Any engine may give them other deletion vectors.
-    :param _rows: what is known of the rows in them.
-    :param _whole: what held the rows when they were published, and how many they were.
-    :param _counts: how many of the rows each of the files that were published has now; ``None`` where nobody can tell.
-    :param _moved_into: the keys of all files into which rows were moved since. A RESTORE may bring each of them back.
-    :param _rows_of: what was known of the rows when these files held them.
-    """
-
-    _partitioning: Partitioning
-    now: dict[str, FileKey]
-    _published: frozenset[str]
-    _rows: _FollowedRows
-    _whole: tuple[frozenset[FileKey], int | None]
-    _counts: dict[str, int | None]
-    _moved_into: set[FileKey] = attrs.Factory(set)
-    _rows_of: dict[frozenset[FileKey], _FollowedRows] = attrs.Factory(dict)
-
-    @classmethod
-    def of(cls, found: Publishing, commit: Commit, partitioning: Partitioning) -> _Holders | None:
-        """Begin with the files that were published, or return ``None`` where there were none.
-
-        :param commit: the one that published them.
-        """
-        adds, rows = [add for add in commit.adds if found.has(add)], found.record.rows
-        if not adds:
-            return None
-        now = {object_path(add): file_key(add) for add in adds}
-        # Of rows that were merged, a file has rows of others too.
-        counts = {object_path(add): None if found.record.merged else row_count(add) for add in adds}
-        return cls(partitioning, now, frozenset(now), _FollowedRows(rows), (frozenset(now.values()), rows), counts)
-
-    @property
-    def keys(self) -> frozenset[FileKey]:
-        """Tell the files apart by their deletion vectors too."""
-        return frozenset(self.now.values())
-
-    @property
-    def left(self) -> int | None:
-        """How many of the rows are in the table; ``None`` where nobody can tell."""
-        keys, rows = self._whole
-        if self.keys == keys or (self.now and self._rows == _FollowedRows(rows)):
-            return rows
-        counts = [self._counts.get(path) for path in self.now]
-        return None if None in counts else sum(count or 0 for count in counts)
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether the files may hold none of the rows, but only rows of others that a statement has left."""
-        return bool(self.now) and self._published.isdisjoint(self.now) and self._rows.in_doubt
-
-    def follow(self, commit: Commit) -> list[Remove]:
-        """Follow the rows through one commit.
-
-        :returns: the files that the commit took.
-        """
-        # A remove that spells a path otherwise leaves the file live for every engine.
-        held = {path for path, _ in self.now.values()}
-        taken = [file for file in commit.removes if file["path"] in held]
-        into = moved(commit, taken, self._partitioning)
-        self._rows_of.setdefault(self.keys, self._rows)
-        self._moved_into.update(map(file_key, into))
-        for file in taken:
-            self.now.pop(object_path(file), None)
-        for add in commit.adds:
-            path, key = object_path(add), file_key(add)
-            if path in self._published or key in self._moved_into:
-                self.now[path] = key
-                if self._counts.get(path) is not None:
-                    self._counts[path] = row_count(add)
-        if commit.operation in UNDOING:
-            self._rows = self._rows_of.get(self.keys, _UNKNOWN)
-        elif any(file.get("dataChange", True) for file in taken):
-            self._rows = self._rows.rewritten_by(commit) if into else self._rows.partly_replaced()
-        return taken
-
-
-@attrs.frozen
-class _FollowedRows:
-    """What is known of some rows, wherever statements have written them.
-
-    :param at_least: how many of them are left at least; ``None`` if nobody knows.
-    :param rewritten: whether a statement has written some of them into other files.
-    :param in_doubt: whether these files may hold none of them.
-    """
-
-    at_least: int | None
-    rewritten: bool = False
-    in_doubt: bool = False
-
-    def rewritten_by(self, commit: Commit) -> _FollowedRows:
-        """Return what is known after a commit that wrote the rows of their files, or some of these, into other files.
-
-        :param commit: that changed rows.
-        """
-        deleted = _deleted_by(commit)
-        if deleted == 0:
-            return attrs.evolve(self, rewritten=True)
-        if deleted is None or self.at_least is None:
-            return _UNKNOWN
-        left = max(0, self.at_least - deleted)
-        return _FollowedRows(left, rewritten=True, in_doubt=self.in_doubt or not left)
-
-    def partly_replaced(self) -> _FollowedRows:
-        """Return what is known after a commit that replaced all rows of some partitions."""
-        # A compaction leaves rows in their partition, so the files of the other partitions hold some.
-        return _FollowedRows(None, rewritten=self.rewritten, in_doubt=self.in_doubt or self.rewritten)
-
-
-_UNKNOWN = _FollowedRows(None, rewritten=True, in_doubt=True)
-
-
 def _deleted_by(commit: Commit) -> int | None:
     """Return how many rows a statement has deleted, or ``None`` where the log does not tell."""
     if commit.operation == "UPDATE":
@@ -418,12 +215,16 @@ class Fate(StrEnum):
 
 @attrs.frozen
 class Aftermath:
-    """What became of rows after they were published.
+    """What became of rows after they were published, up to some version.
 
     :param story: sentences, in order: one for every commit that removed some of the rows, or what is not known.
     :param gone: whether none of the rows is left, as far as the log says; ``None`` where nobody can tell.
     :param rows: how many of the rows are in the table; ``None`` where nobody can tell.
     :param replaced: whether rows are not there because writers replaced them.
+    :param files: the files that hold the rows, by their paths in the store, each with its key and with how many of the
+        rows it has; ``None`` where it has rows of others too.
+    :param least: how many of the rows are left at least.
+    :param mixed: whether a statement has written some of the rows into other files.
     """
 
     fate: Fate
@@ -431,51 +232,125 @@ class Aftermath:
     gone: bool | None = False
     rows: int | None = None
     replaced: bool = False
+    files: Mapping[str, tuple[FileKey, int | None]] = attrs.field(factory=dict, eq=False, repr=False)
+    least: int = attrs.field(default=0, eq=False, repr=False)
+    mixed: bool = attrs.field(default=False, eq=False, repr=False)
+
+    @property
+    def undone(self) -> str | None:
+        """Why nobody may call the rows published, though their ``txn`` is in the table; ``None`` where one may.
+
+        Protocol: skip only what is there. What other statements did to the rows does not count.
+        """
+        is_undone = self.fate is Fate.RESTORED_AWAY or (self.fate is Fate.LIVE and self.gone is None)
+        return self.story[-1] if is_undone else None
+
+    def after(self, commit: Commit, rows: int | None, partitioning: Partitioning) -> Aftermath:
+        """Return what is known after the next commit, which is none that takes the table back.
+
+        :param rows: how many were published.
+        """
+        # A remove that spells a path otherwise leaves the file live for every engine.
+        held = {path for (path, _), _ in self.files.values()}
+        taken = [file for file in commit.removes if file["path"] in held]
+        if not taken:
+            return self
+        into = {object_path(add) for add in moved(commit, taken, partitioning)}
+        files = dict(self.files)
+        counts = {path: files.pop(path)[1] for path in {object_path(file) for file in taken}}
+        for add in commit.adds:
+            # A file that was taken is there again with another deletion vector.
+            path = object_path(add)
+            if path in into or path in counts:
+                files[path] = file_key(add), None if counts.get(path) is None else row_count(add)
+        if into and not any(file.get("dataChange", True) for file in taken):
+            return attrs.evolve(self, files=files)
+        known = [count for _, count in files.values()]
+        left, deleted = None if None in known else sum(map(int, filter(None, known))), _deleted_by(commit)
+        if into:
+            left = self.rows if left is None and deleted == 0 else left
+            least = self.least - deleted if deleted is not None else 0
+        else:
+            # A compaction leaves rows in their partition, so the files of the other partitions hold some.
+            least = int(bool(files) and not self.mixed)
+        least = left if left is not None else max(least, sum(filter(None, known)), 0)
+        gone = not least if left is not None or not files else (False if least else None)
+        fate, verb = _taken_by(commit)
+        lost = self.rows - left if self.rows is not None and left is not None else 0
+        some = f"{lost} of its {rows}" if lost > 0 else "some of its"
+        if gone is None or (not gone and _keeps_rows(commit, partitioning)):
+            fate, some = Fate.DELETED, "some or all of its"
+        story = f"{'its' if gone else some} rows were {verb} by {commit.author} in version {commit.version}"
+        return Aftermath(
+            fate if gone or fate is Fate.DELETED else Fate.LIVE,
+            (*self.story, story),
+            gone,
+            left,
+            self.replaced or fate is Fate.SUPERSEDED,
+            files,
+            least,
+            self.mixed or bool(into),
+        )
+
+    def taken_back(self, commit: Commit, reached: Sequence[Aftermath | None]) -> Aftermath:
+        """Return what is known after a commit that took the table back.
+
+        :param reached: what was known of the versions to one of which it went; ``None`` for one before the rows.
+        """
+        sure = all(each is reached[0] for each in reached)
+        if sure and reached[0] is not None:
+            return reached[0]
+        doubt = "" if sure else ", or may have: its commit does not say which rows it left"
+        story = f"{commit.operation} in version {commit.version} took its rows back{doubt}"
+        return Aftermath(Fate.RESTORED_AWAY, (*self.story, story), sure or None, 0 if sure else None)
 
 
 def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath:
     """Say what became of published rows, by following their files through the commits since.
 
-    Rows that a compaction or a statement moved into other files are followed there. Where the log does not reach back,
-    only the rows in files that are still live are counted. Where many commits follow, they are read only if not all of
-    the rows are where they were published.
+    Rows that a compaction or a statement moved into other files are followed there. A RESTORE makes of them what they
+    were in the version to which it went. Where the log does not reach back, only the rows in files that are still live
+    are counted. Where many commits follow, they are read only if not all of the rows are where they were published.
 
     :param found: where the rows were published.
     """
-    rows = found.record.rows
+    rows, merged = found.record.rows, found.record.merged
     try:
         many = snapshot.version - found.version > MOST_FOLLOWED
-        if many and rows is not None and _live_rows(log, found, snapshot) == rows:
+        if many and not merged and rows is not None and _live_rows(log, found, snapshot) == rows:
             return Aftermath(Fate.LIVE, rows=rows)
         commits = log.commits_between(found.version - 1, snapshot.version)
     except LogGapError:
-        live = _live_rows(log, found, snapshot)
-        if rows is None or found.record.merged or live == rows:
-            return Aftermath(Fate.LIVE, rows=live if live == rows else None)
-        unknown = f"{live} of its {rows} rows are where they were; where the others are, nobody knows"
-        return Aftermath(Fate.LIVE, (unknown,), gone=None if live == 0 else False)
-    holders, fate, story = _Holders.of(found, commits[0], snapshot.partitioning), Fate.LIVE, []
-    if holders is None:
-        return Aftermath(fate, rows=rows)
-    left, replaced = holders.left, False
-    for commit in commits[1:]:
-        taken = holders.follow(commit)
-        if any(file.get("dataChange", True) for file in taken):
-            fate, verb = _taken_by(commit)
-            before, left = left, holders.left
-            lost = before - left if before is not None and left is not None else 0
-            some = f"{lost} of its {rows}" if lost > 0 else "some of its"
-            some = f"{some if holders.now else 'its'} rows were"
-            if holders.in_doubt or (holders.now and _keeps_rows(commit, snapshot.partitioning)):
-                fate, some = Fate.DELETED, "some or all of its rows were"
-            replaced = replaced or fate is Fate.SUPERSEDED
-            story.append(f"{some} {verb} by {commit.author} in version {commit.version}")
-    if holders.now and fate in (Fate.SUPERSEDED, Fate.RESTORED_AWAY):
-        fate = Fate.LIVE
-    if not holders.now and fate is Fate.LIVE:
-        story.append("its files are gone, and no commit says what became of its rows")
-    left, gone = (None, None) if holders.in_doubt else (holders.left, not holders.now)
-    return Aftermath(fate, tuple(story), gone, left, replaced and (left is None or left != rows))
+        return _without_log(log, found, snapshot)
+    adds = [add for add in commits[0].adds if found.has(add)]
+    files = {object_path(add): (file_key(add), None if merged else row_count(add)) for add in adds}
+    now = Aftermath(Fate.LIVE, rows=rows, files=files, least=len(adds) if rows is None else rows)
+    known = {found.version: now}
+    for number, commit in enumerate(commits[1:], 1):
+        if commit.operation in UNDOING:
+            gone = commit.operation in REPLACING_TABLE and commit.operation != "CLONE"
+            back = [] if gone else [known.get(version) for version in targets(commit, commits[:number])]
+            now = now.taken_back(commit, back or [None])
+        else:
+            now = now.after(commit, rows, snapshot.partitioning)
+        known[commit.version] = now
+    return now
+
+
+def _without_log(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath:
+    """Say what became of published rows where the log since then was cleaned up."""
+    rows, live = found.record.rows, list(log.live_files(found.has, snapshot.version))
+    if not live and rows != 0:
+        unknown = (
+            "the log since then was cleaned up and none of its files is live: they were compacted, or deleted, and "
+            "nobody knows which, so look before you append"
+        )
+        return Aftermath(Fate.LIVE, (unknown,), gone=None)
+    left = total_rows(live)
+    if rows is None or found.record.merged or left == rows:
+        return Aftermath(Fate.LIVE, rows=left if left == rows else None)
+    unknown = f"{left} of its {rows} rows are where they were; where the others are, nobody knows"
+    return Aftermath(Fate.LIVE, (unknown,))
 
 
 def _live_rows(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> int | None:
@@ -484,8 +359,6 @@ def _live_rows(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> int | No
 
 
 def _taken_by(commit: Commit) -> tuple[Fate, str]:
-    if commit.operation in UNDOING:
-        return Fate.RESTORED_AWAY, "taken back"
     if commit.writers or commit.operation == "WRITE":
         return Fate.SUPERSEDED, "replaced"
     return Fate.DELETED, "changed or deleted"
@@ -561,7 +434,7 @@ def _why_not_taken_back(log: DeltaLog, found: Publishing | None, live: list[Add]
             return f"{min(missing)} of version {found.version} is gone"
     elif found.record.rows is None or total_rows(live) != found.record.rows:
         return f"version {found.version} was cleaned up, and not all of its {found.record.rows} rows are live"
-    if not live and (why := restored_away(log, found, snapshot, _BRINGING_BACK)):
+    if not live and (why := aftermath(log, found, snapshot).undone):
         # This generation had no files, so none can be missing. But a RESTORE may have brought back the rows of an older
         # generation, which this one had taken back.
         return why

@@ -6,7 +6,7 @@ from airflow_provider_onelake.buffers.buffer import Buffer, OpenBuffer
 from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.buffers.spec import equal_work
 from airflow_provider_onelake.exceptions import BufferSetAsideError, RerunRefusedError
-from airflow_provider_onelake.history.published import WAYS, Publishing, restored_away
+from airflow_provider_onelake.history.published import WAYS, Publishing, aftermath
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage.stores import Store
@@ -36,7 +36,7 @@ def check_not_taken_back(found: Publishing, snapshot: Snapshot, log: DeltaLog) -
     :param snapshot: the newest of the table.
     :raises RerunRefusedError: a RESTORE has taken them back.
     """
-    why_not = None if found.record.set_aside else restored_away(log, found, snapshot)
+    why_not = None if found.record.set_aside else aftermath(log, found, snapshot).undone
     if why_not is not None:
         raise RerunRefusedError(
             f"Writer {found.record.writer!r} was published in version {found.version} of {log.table}, but {why_not}. "

@@ -8,7 +8,7 @@ table at some version, and only a RESTORE changes that. So the commits since the
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,10 +20,10 @@ from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.history.published import (
     Publishing,
+    aftermath,
     find_published,
     moved,
     publishings,
-    restored_away,
     still_there,
 )
 from airflow_provider_onelake.history.undone import REPLACING_TABLE, UNDOING
@@ -105,8 +105,13 @@ class _Look:
             if identity.directory in self._live or still_there(log, identity, snapshot, kept):
                 return None
             return self._why_not_by_notes(identity, stored, known, first)
-        why_not = restored_away(log, found, snapshot) if found is not None else "it is retired"
-        return why_not if why_not is not None and still_there(log, identity, snapshot, kept) is None else None
+        why_not = aftermath(log, found, snapshot).undone if found is not None else "it is retired"
+        return why_not if why_not is not None and not self._may_be_there(known) else None
+
+    def _may_be_there(self, known: Iterable[Publishing]) -> bool:
+        """Say whether rows of some publishings are in the table, or may be: to call them gone could double them."""
+        had_rows = (each for each in known if each.record.rows != 0 and not each.record.set_aside)
+        return any(aftermath(self._log, each, self._snapshot).gone is not True for each in had_rows)
 
     def _why_not_by_notes(
         self, identity: WriterIdentity, stored: int, known: Sequence[Publishing], first: int | None

@@ -49,9 +49,9 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.history.published import (
     WAYS,
+    aftermath,
     find_published,
     record_of,
-    restored_away,
 )
 from airflow_provider_onelake.history.reruns import check_not_taken_back, check_same_work
 from airflow_provider_onelake.history.undone import UNDOING
@@ -178,7 +178,7 @@ def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
     if found is not None and found.record.set_aside:
         return False
     same = found is not None and bool(spec.fingerprint) and equal_work(found.record, spec)
-    why_not = restored_away(log, found, view.snapshot) if same and found else None
+    why_not = aftermath(log, found, view.snapshot).undone if same and found else None
     if same and found and why_not is None:
         return True
     raise RerunRefusedError(

@@ -41,7 +41,6 @@ from airflow_provider_onelake.history.published import (
     commit_that_set,
     files_to_take_back,
     find_published,
-    restored_away,
     still_there,
 )
 from airflow_provider_onelake.history.reruns import check_not_set_aside
@@ -238,12 +237,12 @@ def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, s
     if found is None or not (mine or (spec.fingerprint and equal_work(found.record, spec))):
         other = "from another source, code or mode"
         return f"is in {log.table} already (generation {stored}), {other}, so it cannot be skipped"
-    why_not = restored_away(log, found, snapshot)
+    since = aftermath(log, found, snapshot)
+    why_not = since.undone
     if why_not is not None and (older := still_there(log, spec.identity, snapshot)) is not None:
         why_not = f"{why_not}; what it published in version {older.version} is in the table"
     if why_not is None and not retried:
         # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
-        since = aftermath(log, found, snapshot)
         doubt = "" if since.gone else ", and nobody knows which, so look before you append"
         why_not = f"{'; '.join(since.story)}{doubt}" if since.gone is not False else None
     if why_not is None:

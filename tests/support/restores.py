@@ -16,6 +16,13 @@ from tests.support.tables import foreign_commit, landed_at, newest
 _SOME_DAY = datetime(2020, 1, 1, tzinfo=UTC)
 
 
+def time_of(log: DeltaLog, version: int) -> str:
+    """The time of a version. Commits of a test may come within a millisecond, so all entries get times of their own."""
+    for each in range(newest(log).version + 1):
+        landed_at(log, each, _SOME_DAY + timedelta(seconds=each))
+    return (_SOME_DAY + timedelta(seconds=version)).isoformat()
+
+
 def restored_by_time(log: DeltaLog, version: int, _: str = "") -> None:
     """Take a table back to a version as Spark and deltalake do where they are asked for a time.
 
@@ -35,14 +42,7 @@ def restored_by_time(log: DeltaLog, version: int, _: str = "") -> None:
         }
         for add in gone
     ]
-    # Commits of a test may come within a millisecond.
-    instants = [_SOME_DAY + timedelta(seconds=each) for each in range(newest(log).version + 1)]
-    for each, instant in enumerate(instants):
-        landed_at(log, each, instant)
-    told: Any = {
-        "operation": "RESTORE",
-        "operationParameters": {"version": None, "timestamp": instants[version].isoformat()},
-    }
+    told: Any = {"operation": "RESTORE", "operationParameters": {"version": None, "timestamp": time_of(log, version)}}
     entry: list[Action] = [{"commitInfo": told}, {"metaData": log.snapshot_at(version).metadata}]
     entry += [{"remove": remove} for remove in removes]
     entry += [{"add": {**then[key], "dataChange": True}} for key in then.keys() - now.keys()]

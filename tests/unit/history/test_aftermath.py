@@ -56,7 +56,9 @@ def test_rows_that_a_restore_took_back_are_not_called_published(log: DeltaLog) -
     DeltaTable(log.table).restore(1)
     report = settle(log, "w")
     assert statuses(report) == {"w": "restored_away"}
-    with pytest.raises(RowsRestoredAwayError, match=r"'w' .* in version 2 .* taken back by RESTORE in version 3"):
+    with pytest.raises(
+        RowsRestoredAwayError, match=r"'w' .* in version 2 .* and RESTORE in version 3 took its rows back"
+    ):
         report.raise_for_failures()
     DeltaTable(log.table).restore(2)
     assert statuses(settle(log, "w")) == {"w": "already_published"}

@@ -38,6 +38,7 @@ from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.changes import asker
+from tests.support.restores import time_of
 from tests.support.stores import Counted, KilledError, PassingOn, through
 from tests.support.tables import (
     change_metadata,
@@ -747,12 +748,13 @@ def test_a_restore_that_undid_one_brings_rows_back_though_the_log_was_cleaned_up
 
 def restore_by_time(world: World, version: int) -> None:
     """Have another engine take the table back to a time: Spark and deltalake do not log the version then."""
+    told = {"version": None, "timestamp": time_of(world.log(), version)}
     restore(world, version)
     entry = world.table / version_path(newest(world.log()).version)
     actions = [json.loads(line) for line in entry.read_text().splitlines()]
     for action in actions:
         if "commitInfo" in action:
-            action["commitInfo"]["operationParameters"] = {"version": None, "timestamp": "2024-01-01 00:00:00"}
+            action["commitInfo"]["operationParameters"] = told
     entry.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
 
 

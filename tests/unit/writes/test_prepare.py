@@ -23,7 +23,7 @@ from airflow_provider_onelake.buffers.layout import CLOSED, WriterDirectory
 from airflow_provider_onelake.buffers.markers import read_marker, set_aside, write_marker
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
-from airflow_provider_onelake.history.published import find_published
+from airflow_provider_onelake.history.published import aftermath, find_published
 from airflow_provider_onelake.history.reruns import check_not_set_aside
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_path
 from airflow_provider_onelake.log.commits import FORMAT
@@ -34,6 +34,7 @@ from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support import tables
+from tests.support.restores import restored_by_time, take_back
 from tests.support.stores import Counted, PassingOn, through
 from tests.support.vectors import delete_rows
 
@@ -270,10 +271,13 @@ def test_skip_is_refused_where_the_commit_was_undone(log: DeltaLog, operation: s
     check_refused(log, f"{operation} in version 2 took its rows back", generation=2)
 
 
-def undo(log: DeltaLog, operation: str = "RESTORE", *, gone: Sequence[Add] = (), back: Sequence[Add] = ()) -> None:
+def undo(
+    log: DeltaLog, operation: str = "RESTORE", *, gone: Sequence[Add] = (), back: Sequence[Add] = (), **told: object
+) -> None:
     removes = [{"remove": {**file, "dataChange": True, "deletionTimestamp": 1}} for file in gone]
     adds = [{"add": {**file, "dataChange": True}} for file in back]
-    tables.foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}, *removes, *adds])
+    info = {"timestamp": 1, "operation": operation, "operationParameters": told}
+    tables.foreign_commit(log, [{"commitInfo": info}, *removes, *adds])
 
 
 def of_version(log: DeltaLog, version: int) -> list[Add]:
@@ -283,50 +287,61 @@ def of_version(log: DeltaLog, version: int) -> list[Add]:
 def test_a_restore_that_leaves_the_rows_or_brings_them_back_does_not_matter(log: DeltaLog) -> None:
     published(log)
     tables.foreign_append(log, {"2019-02": [9]})
-    mine, both = of_version(log, 1), of_version(newest_log(log), 2)
-    bad = [file for file in both if file not in mine]
-    undo(log, gone=bad)
-    assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
-    undo(log, gone=mine)
-    check_refused(log, "RESTORE in version 4 took its rows back", generation=2)
-    undo(log, back=both)
-    assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
+    DeltaTable(log.table).restore(1)
+    assert isinstance(prepare(newest_log(log), tables.writer_spec(generation=2)), Skip)
+    DeltaTable(log.table).restore(0)
+    check_refused(newest_log(log), "RESTORE in version 4 took its rows back", generation=2)
+    DeltaTable(log.table).restore(2)
+    assert isinstance(prepare(newest_log(log), tables.writer_spec(generation=2)), Skip)
 
 
 def test_a_restore_to_before_and_after_a_compaction_does_not_matter(log: DeltaLog) -> None:
     published(log)
     tables.foreign_append(log, {"2019-01": [9]})
-    before = of_version(newest_log(log), 2)
     DeltaTable(log.table).optimize.compact()
-    after = of_version(newest_log(log), 3)
-    assert len(after) == 1
-    for gone, back in ((after, before), (before, after)):
-        undo(log, gone=gone, back=back)
-        assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
+    for version in (2, 3):
+        DeltaTable(log.table).restore(version)
+        assert isinstance(prepare(newest_log(log), tables.writer_spec(generation=2)), Skip)
     DeltaTable(log.table).delete("id = 1")
-    less = of_version(newest_log(log), 6)
-    undo(log, gone=less, back=after)
-    assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
-    undo(log, gone=after, back=less)
-    check_refused(log, "RESTORE in version 8 took at least some of its rows back", generation=2)
+    less = tables.newest(log).version
+    DeltaTable(log.table).restore(3)
+    assert isinstance(prepare(newest_log(log), tables.writer_spec(generation=2)), Skip)
+    # What the DELETE took is gone again, and nothing else.
+    DeltaTable(log.table).restore(less)
+    check_refused(newest_log(log), r"rows were changed or deleted by DELETE in version 6", generation=2)
 
 
-def test_rows_of_which_a_restore_took_a_part_are_not_called_there(log: DeltaLog) -> None:
+@pytest.mark.parametrize("told", [{}, {"timestamp": "noon"}], ids=["nothing", "no time"])
+def test_where_a_restore_does_not_say_which_version_it_brought_back_skip_is_refused(log: DeltaLog, told: Any) -> None:
     published(log, rows={"2019-01": [1], "2019-02": [2]})
-    undo(log, gone=of_version(log, 1)[:1])
-    check_refused(log, "at least some of its rows back, and 'append' would repeat", generation=2)
+    undo(log, gone=of_version(log, 1)[:1], **told)
+    check_refused(log, "took its rows back, or may have: its commit does not say which", generation=2)
+    DeltaTable(log.table).restore(1)
+    assert isinstance(prepare(newest_log(log), tables.writer_spec(generation=2)), Skip)
 
 
-def test_a_deletion_vector_that_a_restore_brings_back_takes_rows(log: DeltaLog) -> None:
+def test_a_restore_by_time_is_found_by_its_time(log: DeltaLog) -> None:
+    published(log)
+    tables.foreign_append(log, {"2019-02": [9]})
+    restored_by_time(log, 1)
+    assert isinstance(prepare(newest_log(log), tables.writer_spec(generation=2)), Skip)
+    restored_by_time(log, 0)
+    check_refused(newest_log(log), "RESTORE in version 4 took its rows back, so", generation=2)
+    restored_by_time(log, 2)
+    assert isinstance(prepare(newest_log(log), tables.writer_spec(generation=2)), Skip)
+
+
+def test_rows_of_a_file_that_has_a_deletion_vector_are_there_as_before_it_was_brought_back(log: DeltaLog) -> None:
     published(log, rows={"2019-01": [1, 2, 3]})
     (whole,) = of_version(log, 1)
     delete_rows(log, whole, [0])
-    assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
-    less = of_version(newest_log(log), 2)
-    undo(log, gone=less, back=[whole])
-    assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
-    undo(log, gone=[whole], back=less)
-    check_refused(log, "RESTORE in version 4 took at least some of its rows back", generation=2)
+    for version in (1, 2):
+        assert isinstance(prepare(newest_log(log), tables.writer_spec(generation=2)), Skip)
+        take_back(newest_log(log), version, f"to {version}")
+    assert isinstance(prepare(newest_log(log), tables.writer_spec(generation=2)), Skip)
+    found = find_published(log, tables.LOAD.writer("w"), 1, tables.newest(log))
+    assert found is not None
+    assert aftermath(newest_log(log), found, tables.newest(log)).rows == 2
 
 
 def newest_log(log: DeltaLog) -> DeltaLog:

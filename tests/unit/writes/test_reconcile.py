@@ -479,7 +479,7 @@ def test_what_a_missing_rerun_published_before_is_not_said_to_be_there_where_it_
     report = settle(log, "a", "b")
     (outcome, _) = report.outcomes
     assert (outcome.status, outcome.version) == ("missing", None)
-    assert "its rows were" in outcome.aftermath[0]
+    assert ("took its rows back" if by == "a restore" else "its rows were replaced") in outcome.aftermath[0]
     with pytest.raises(errors.MissingWritersError) as raised:
         report.raise_for_failures()
     assert "is still in the table" not in str(raised.value)
