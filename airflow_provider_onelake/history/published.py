@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.buffers.identity import RETIRED
 from airflow_provider_onelake.buffers.layout import changes_directory
 from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError, RerunRefusedError
@@ -21,7 +22,7 @@ from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.storage.clock import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow_provider_onelake.buffers.identity import WriterIdentity
     from airflow_provider_onelake.log.commits import Commit
@@ -82,75 +83,64 @@ class Publishing:
         return {"version": self.version, "table": table_id, "writer": self.record.to_json()}
 
 
-def find_published(
-    log: DeltaLog,
-    identity: WriterIdentity,
-    generation: int,
-    snapshot: Snapshot,
-    known: Iterable[Mapping[str, Any]] | None = None,
-) -> Publishing | None:
+def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> Publishing | None:
     """Return where a writer's rows were published, or ``None`` where neither a marker nor the log says.
 
     :param generation: to look for.
     :param snapshot: the newest of the table.
-    :param known: the markers of the writer's buffers. Default: they are read.
     """
-    marked = _marked(log, identity, snapshot, markers(log.store, identity.directory) if known is None else known)
-    found = next((each for each in marked if each.record.generation == generation), None)
-    if found is None and (commit := commit_that_set(log, identity.app_id, generation, snapshot)) is not None:
-        found = record_of(identity, [commit])
-    return found
+    found = publishings(log, identity, snapshot, generation)
+    return next((each for each in found if each.record.generation == generation), None)
 
 
 def publishings(
-    log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, known: Iterable[Mapping[str, Any]] | None = None
+    log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, generation: int | None = None
 ) -> list[Publishing]:
-    """Return where the rows of all generations of a writer were published, the newest first, as far as markers say.
+    """Return where the rows of all generations of a writer were published, the newest first, as far as it is known.
+
+    The markers of its buffers say it. A writer that died before it marked its buffer is looked for in the log.
 
     :param snapshot: the newest of the table.
-    :param known: the markers of the writer's buffers. Default: they are read.
+    :param generation: that is looked for. Default: the one that its ``txn`` names.
     """
-    found = _marked(log, identity, snapshot, markers(log.store, identity.directory) if known is None else known)
+    stored = snapshot.txns.get(identity.app_id) if generation is None else generation
+    found = []
+    for marker in markers(log.store, identity.directory):
+        if marker.get("version") is None or "writer" not in marker:
+            continue
+        each = Publishing(int(marker["version"]), PublishedWriter.from_json(marker["writer"]))
+        # A marker lies beside the table, so it may be older than the table. A rerun may come after the snapshot.
+        if each.record.app_id != identity.app_id or each.version > snapshot.version:
+            continue
+        if marker.get("table") == snapshot.table_id or _is_logged(log, each):
+            found.append(each)
+    if stored is not None and stored not in (RETIRED, *(each.record.generation for each in found)):
+        commit = commit_that_set(log, identity.app_id, stored, snapshot)
+        found += [last] if commit is not None and (last := record_of(identity, [commit])) is not None else []
     return sorted(found, key=lambda each: each.version, reverse=True)
 
 
-def still_there(
-    log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, known: Iterable[Mapping[str, Any]] | None = None
-) -> Publishing | None:
+def still_there(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Publishing | None:
     """Return the newest publishing of a writer whose rows are in the table, as far as markers and the log say.
 
     It need not be of the generation that the writer's ``txn`` names: a RESTORE leaves each ``txn`` as it is, and a
     newer generation may have added its rows beside the older ones.
 
     :param snapshot: the newest of the table.
-    :param known: the markers of the writer's buffers. Default: they are read.
     """
-    return next(
-        (
-            found
-            for found in publishings(log, identity, snapshot, known)
-            if found.record.rows != 0 and not found.record.set_aside and aftermath(log, found, snapshot).gone is False
-        ),
-        None,
-    )
+    found = publishings(log, identity, snapshot)
+    return next((each for each in found if rows_left(log, each, snapshot)), None)
 
 
-def _marked(
-    log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, known: Iterable[Mapping[str, Any]]
-) -> Iterator[Publishing]:
-    """Yield where rows of a writer were published in this table.
+def rows_left(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> bool | None:
+    """Say whether rows of a publishing are in the table; ``None`` where nobody can tell.
 
-    :param known: the markers of the writer's buffers.
+    :param snapshot: the newest of the table.
     """
-    for marker in known:
-        if marker.get("version") is None or "writer" not in marker:
-            continue
-        record = PublishedWriter.from_json(marker["writer"])
-        found = Publishing(int(marker["version"]), record)
-        if found.version > snapshot.version:
-            continue  # A rerun was published after the snapshot.
-        if record.app_id == identity.app_id and (marker.get("table") == snapshot.table_id or _is_logged(log, found)):
-            yield found
+    if found.record.rows == 0 or found.record.set_aside:
+        return False
+    gone = aftermath(log, found, snapshot).gone
+    return None if gone is None else not gone
 
 
 def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing | None:
@@ -182,10 +172,7 @@ def commit_that_set(log: DeltaLog, app_id: str, generation: int, snapshot: Snaps
 
 
 def _is_logged(log: DeltaLog, found: Publishing) -> bool:
-    """Say whether the log has a publishing. A table that was dropped and made again has another log.
-
-    A marker lies beside the table, so it may be older than the table.
-    """
+    """Say whether the log has a publishing. A table that was dropped and made again has another log."""
     commit = log.commit(found.version)
     return commit is not None and commit.txns.get(found.record.app_id) == found.record.generation
 
@@ -245,11 +232,8 @@ class Aftermath:
         is_undone = self.fate is Fate.RESTORED_AWAY or (self.fate is Fate.LIVE and self.gone is None)
         return self.story[-1] if is_undone else None
 
-    def after(self, commit: Commit, rows: int | None, partitioning: Partitioning) -> Aftermath:
-        """Return what is known after the next commit, which is none that takes the table back.
-
-        :param rows: how many were published.
-        """
+    def after(self, commit: Commit, partitioning: Partitioning) -> Aftermath:
+        """Return what is known after the next commit, which is none that takes the table back."""
         # A remove that spells a path otherwise leaves the file live for every engine.
         held = {path for (path, _), _ in self.files.values()}
         taken = [file for file in commit.removes if file["path"] in held]
@@ -266,18 +250,16 @@ class Aftermath:
         if into and not any(file.get("dataChange", True) for file in taken):
             return attrs.evolve(self, files=files)
         known = [count for _, count in files.values()]
-        left, deleted = None if None in known else sum(map(int, filter(None, known))), _deleted_by(commit)
+        there, deleted = sum(count or 0 for count in known), _deleted_by(commit)
+        left = None if None in known else there
+        # A compaction leaves rows in their partition, so where some partitions were replaced, the others hold some.
+        least = 0 if self.mixed else 1
         if into:
-            left = self.rows if left is None and deleted == 0 else left
             least = self.least - deleted if deleted is not None else 0
-        else:
-            # A compaction leaves rows in their partition, so the files of the other partitions hold some.
-            least = int(bool(files) and not self.mixed)
-        least = left if left is not None else max(least, sum(filter(None, known)), 0)
-        gone = not least if left is not None or not files else (False if least else None)
+        least = max(least, there) if left is None else left
+        gone = left == 0 or (None if least < 1 else False)
         fate, verb = _taken_by(commit)
-        lost = self.rows - left if self.rows is not None and left is not None else 0
-        some = f"{lost} of its {rows}" if lost > 0 else "some of its"
+        some = f"{self.rows - left} of its {self.rows}" if self.rows and left and left < self.rows else "some of its"
         if gone is None or (not gone and _keeps_rows(commit, partitioning)):
             fate, some = Fate.DELETED, "some or all of its"
         story = f"{'its' if gone else some} rows were {verb} by {commit.author} in version {commit.version}"
@@ -332,7 +314,7 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
             back = [] if gone else [known.get(version) for version in targets(commit, commits[:number])]
             now = now.taken_back(commit, back or [None])
         else:
-            now = now.after(commit, rows, snapshot.partitioning)
+            now = now.after(commit, snapshot.partitioning)
         known[commit.version] = now
     return now
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import attrs
 from airflow.sdk import TaskInstanceState, TriggerRule
 
 from airflow_provider_onelake.assets.uris import uris_beside_shortcut
@@ -191,7 +190,7 @@ class OneLakeReconcileOperator(Reconciler, LoadTaskOperator):
                 "checks": checks_told(report.decided),
                 "left_out": report.left_out,
                 "skipped": list(roll.skipped),
-                "orphans": [attrs.asdict(one) for one in left],
+                "orphans": [one.to_json() for one in left],
             }
             # Airflow stores what a task returns only if the task succeeds, and a person needs it above all if it fails.
             context["ti"].xcom_push(key="return_value", value=result)
@@ -277,14 +276,14 @@ class OneLakeReconcileOperator(Reconciler, LoadTaskOperator):
             orphan
             for orphan in orphans(log, load, {*names.keys, *named}, {*names.groups, load.group}, snapshot)
             # A task that has not named its key yet may be the writer that looks like an orphan.
-            if names.complete or orphan.group != load.group
+            if names.complete or orphan.identity.load.group != load.group
         ]
         for orphan in found:
             self.log.warning("%s: this run also published %s, which no task names any more", log.table, orphan)
         return found
 
     @staticmethod
-    def _check_doubled(log: DeltaLog, load: Load, found: Iterable[Orphan], report: Report) -> None:
+    def _check_doubled(log: DeltaLog, load: Load, found: list[Orphan], report: Report) -> None:
         from airflow_provider_onelake.writes.orphans import doubled
 
         published = [one.writer for one in report.outcomes if one.version is not None]

@@ -8,7 +8,7 @@ table at some version, and only a RESTORE changes that. So the commits since the
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,15 +16,13 @@ import attrs
 
 from airflow_provider_onelake.buffers.identity import RETIRED
 from airflow_provider_onelake.buffers.layout import writer_directory
-from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.history.published import (
     Publishing,
     aftermath,
-    find_published,
     moved,
     publishings,
-    still_there,
+    rows_left,
 )
 from airflow_provider_onelake.history.undone import REPLACING_TABLE, UNDOING
 from airflow_provider_onelake.log.actions import object_path
@@ -95,23 +93,19 @@ class _Look:
             some.
         """
         log, snapshot = self._log, self._snapshot
-        kept = list(markers(log.store, identity.directory))
-        found = find_published(log, identity, stored, snapshot, kept) if stored != RETIRED else None
-        known = publishings(log, identity, snapshot, kept) + ([found] if found is not None else [])
+        known = publishings(log, identity, snapshot)
+        found = next((each for each in known if each.record.generation == stored), None)
         first = min((each.version for each in known), default=None)
         if first is None or not self._is_logged_since(first):
             # A writer that died before it marked its buffer has its files in the table, and no publishing that is
             # known.
-            if identity.directory in self._live or still_there(log, identity, snapshot, kept):
+            if identity.directory in self._live or any(rows_left(log, each, snapshot) for each in known):
                 return None
             return self._why_not_by_notes(identity, stored, known, first)
         why_not = aftermath(log, found, snapshot).undone if found is not None else "it is retired"
-        return why_not if why_not is not None and not self._may_be_there(known) else None
-
-    def _may_be_there(self, known: Iterable[Publishing]) -> bool:
-        """Say whether rows of some publishings are in the table, or may be: to call them gone could double them."""
-        had_rows = (each for each in known if each.record.rows != 0 and not each.record.set_aside)
-        return any(aftermath(self._log, each, self._snapshot).gone is not True for each in had_rows)
+        # To call rows gone that may be there could double them.
+        there = why_not is None or any(rows_left(log, each, snapshot) is not False for each in known)
+        return None if there else why_not
 
     def _why_not_by_notes(
         self, identity: WriterIdentity, stored: int, known: Sequence[Publishing], first: int | None

@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterable
 
 from airflow_provider_onelake.buffers.identity import WriterIdentity
 from airflow_provider_onelake.buffers.layout import is_of_a_writer
-from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import ConflictError
-from airflow_provider_onelake.history.published import find_published, publishings
+from airflow_provider_onelake.history.published import publishings
 from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -50,12 +49,11 @@ def check_apart(
 
 def _partitions_of(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Collection[Partition] | None:
     """Return the partitions into which a writer's commits put files; ``None`` where the log does not say any more."""
-    known = tuple(markers(log.store, identity.directory))
-    newest = find_published(log, identity, snapshot.txns[identity.app_id], snapshot, known)
-    if newest is None:
+    known = publishings(log, identity, snapshot)
+    if snapshot.txns[identity.app_id] not in (each.record.generation for each in known):
         return None
     found: set[Partition] = set()
-    for publishing in (newest, *publishings(log, identity, snapshot, known)):
+    for publishing in known:
         commit = log.commit(publishing.version)
         if commit is None:
             return None

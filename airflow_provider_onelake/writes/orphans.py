@@ -7,62 +7,59 @@ appends the same rows again would double them. It is refused before Spark starts
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import product, starmap
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from airflow_provider_onelake.buffers.buffer import read_open_buffer
 from airflow_provider_onelake.buffers.claims import claims
 from airflow_provider_onelake.buffers.identity import RETIRED, writers_among
-from airflow_provider_onelake.buffers.layout import WriterDirectory
-from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.buffers.spec import equal_work
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, OrphanWriterError
-from airflow_provider_onelake.history.published import aftermath, find_published, publishings, still_there
+from airflow_provider_onelake.history.published import publishings, rows_left
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
     from airflow_provider_onelake.buffers.spec import WriteSpec
+    from airflow_provider_onelake.history.published import Publishing
     from airflow_provider_onelake.log.commits import PublishedWriter
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
-
-    _Past = tuple[Mapping[int, Start], Sequence[PublishedWriter]]
 
 logger = logging.getLogger(__name__)
 
 
 @attrs.frozen
 class Orphan:
-    """A writer whose rows are in the table, and that no task names any more.
+    """A writer whose rows are in the table, or may be, and that no task names any more.
 
-    :param group: the write group that it belonged to.
-    :param writer: its key.
     :param task: what people called its task; empty where this is not known.
-    :param version: in which its rows were published; ``None`` where the log no longer says.
-    :param rows: how many rows were published; ``None`` where they were not counted.
-    :param began: the store's time of its first claim; ``None`` where that was cleaned up.
+    :param there: where these rows were published, the newest first; empty where nobody knows.
     """
 
-    group: str
-    writer: str
+    identity: WriterIdentity
     task: str
-    version: int | None
-    rows: int | None
-    began: datetime | None = None
+    there: tuple[Publishing, ...]
 
     def __str__(self) -> str:
         """Describe the writer for messages."""
-        known = [f"group {self.group}"]
-        known += [f"task {self.task}"] if self.task else []
-        known += [f"version {self.version}"] if self.version is not None else []
-        known += [f"{self.rows} rows"] if self.rows is not None else []
-        return f"{self.writer!r} ({', '.join(known)})"
+        told = self.to_json()
+        known = [f"{name} {told[name]}" for name in ("group", "task", "version") if told[name] not in ("", None)]
+        known += [f"{told['rows']} rows"] if told["rows"] is not None else []
+        return f"{self.identity.key!r} ({', '.join(known)})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the writer as a report has it: ``group``, ``writer``, ``task``, ``version`` and ``rows``."""
+        version, rows = (self.there[0].version, self.there[0].record.rows) if self.there else (None, None)
+        names = {"group": self.identity.load.group, "writer": self.identity.key, "task": self.task}
+        return {**names, "version": version, "rows": rows}
+
+    def like(self, work: WriteSpec | PublishedWriter) -> Orphan | None:
+        """Return the orphan with those of its rows that are of some work; ``None`` if there are none."""
+        there = tuple(each for each in self.there if work.fingerprint and equal_work(each.record, work))
+        return attrs.evolve(self, there=there) if there else None
 
 
 def orphans(
@@ -94,10 +91,12 @@ def check_no_orphans(
 
     Only a writer without a ``txn`` of its own can be a renamed one. A writer that overwrites is not refused, as it
     replaces what it meets, and neither is ``on_rerun="append"``, which says that rows may be there twice.
+    Where some tasks have not said their keys yet, only the same work is refused: else the other key may be one of
+    theirs.
 
     :param keys: the keys that tasks give to the writers of the load.
     :param groups: the groups of all writers of the DAG.
-    :param complete: whether ``keys`` has all keys; where some tasks have not said theirs yet, only a warning is logged.
+    :param complete: whether ``keys`` has all keys, as all tasks have said theirs.
     :raises OrphanWriterError: the run published under a name that no task has any more.
     """
     snapshot = log.snapshot_or_none()
@@ -106,7 +105,7 @@ def check_no_orphans(
     load, key = spec.identity.load, spec.identity.key
     found = orphans(log, load, {*keys, key}, {*groups, load.group}, snapshot)
     # The DAG names all groups, so an orphan of another group is certain.
-    sure = [orphan for orphan in found if complete or orphan.group != load.group]
+    sure = [orphan for orphan in found if complete or orphan.identity.load.group != load.group or orphan.like(spec)]
     if sure and spec.must_not_repeat:
         raise OrphanWriterError(
             f"This run has published {_names(sure)} in {log.table}, which no task names any more, and nothing of "
@@ -132,21 +131,16 @@ def check_other_dags(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, former:
     mine = tuple("/" + name.removeprefix(load.dag_prefix) for name in names)
     # A table may know very many writers, so read the ids only of those that may be meant.
     for other in writers_among(app_id for app_id in snapshot.txns if app_id.endswith(mine)):
-        stored, dag = snapshot.txns[other.app_id], other.load.dag
-        if other.load.namespace != load.namespace or stored == RETIRED:
+        if other.load.namespace != load.namespace or snapshot.txns[other.app_id] == RETIRED:
             continue
-        known = list(markers(log.store, other.directory))
-        last = find_published(log, other, stored, snapshot, known)
-        for found in (*publishings(log, other, snapshot, known), *([last] if last is not None else [])):
-            same = equal_work(found.record, spec) and found.record.rows != 0
-            if same and not found.record.set_aside and not aftermath(log, found, snapshot).gone:
-                theirs = Orphan(load.group, key, "", found.version, found.record.rows)
-                raise OrphanWriterError(
-                    f"DAG {dag!r} has appended the same rows in this run, as writer {theirs}, to {log.table}. Nothing "
-                    f"was staged. If {load.dag!r} is a new name of that DAG, say load_name={dag!r} in the "
-                    "OneLakeWriteTaskGroup, and this is the same load; or delete those rows from the table and clear "
-                    "the writer; or set on_rerun='append', which adds the rows all the same."
-                )
+        found, dag = _orphan(log, other, snapshot), other.load.dag
+        if found is not None and (same := found.like(spec)) is not None:
+            raise OrphanWriterError(
+                f"DAG {dag!r} has appended the same rows in this run, as writer {same}, to {log.table}. Nothing "
+                f"was staged. If {load.dag!r} is a new name of that DAG, say load_name={dag!r} in the "
+                "OneLakeWriteTaskGroup, and this is the same load; or delete those rows from the table and clear "
+                "the writer; or set on_rerun='append', which adds the rows all the same."
+            )
 
 
 def check_former_name(log: DeltaLog, spec: WriteSpec, former: str | None) -> None:
@@ -177,31 +171,27 @@ _WAYS = (
 )
 
 
-def doubled(log: DeltaLog, load: Load, found: Iterable[Orphan], published: Iterable[str]) -> OrphanWriterError | None:
-    """Return the error of writers that began to append after an orphan had begun, and may have doubled its rows.
-
-    Which of them published first does not matter: a task of the old name may still be at work when the new one ends.
+def doubled(log: DeltaLog, load: Load, found: Collection[Orphan], published: Iterable[str]) -> OrphanWriterError | None:
+    """Return the error of writers that appended what an orphan has in the table: both were at work at the same time.
 
     :param load: that was reconciled.
     :param found: its orphans.
     :param published: keys of its writers whose rows were published.
     :returns: ``None`` where there are no such writers.
     """
-    before = [orphan for orphan in found if orphan.version is not None and orphan.began is not None]
-    gone = {orphan: _past(log, attrs.evolve(load, group=orphan.group).writer(orphan.writer)) for orphan in before}
-    new = []
-    for key in published if before else ():
-        mine = _past(log, load.writer(key))
-        others = [orphan.began for orphan, theirs in gone.items() if not _stood_beside(mine, theirs)]
-        first = min((begun for begun in others if begun is not None), default=None)
-        if first is not None and _appended_anew(log, load.writer(key), first):
-            new.append(key)
-    if not new:
+    snapshot, same = log.snapshot(), {}
+    for key in published if found else ():
+        for mine in publishings(log, load.writer(key), snapshot):
+            alike = [like for orphan in found if (like := orphan.like(mine.record)) is not None]
+            if alike and _must_not_repeat(log, mine.record.buffer):
+                same[key] = alike
+    if not same:
         return None
     return OrphanWriterError(
-        f"Writer {', '.join(map(repr, new))} appended to {log.table} for the first time in this run, after "
-        f"{_names(before)}, which no task names any more. If one is a new name of the other, the rows are in the table "
-        "twice: look, delete those of one of them, and clear this task. If both are right, name both in the DAG."
+        f"Writer {', '.join(map(repr, same))} appended to {log.table} the same rows as "
+        f"{_names(next(iter(same.values())))}, which no task names any more. If one is a new name of the other, the "
+        "rows are in the table twice: look, delete those of one of them, and clear this task. If both are right, name "
+        "both in the DAG."
     )
 
 
@@ -222,71 +212,16 @@ def _of_run(load: Load, snapshot: Snapshot) -> Iterator[WriterIdentity]:
 
 def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orphan | None:
     """Return a writer as an orphan, or ``None`` where none of its rows is in the table any more."""
-    found = find_published(log, identity, snapshot.txns[identity.app_id], snapshot)
-    if found is not None and (found.record.rows == 0 or aftermath(log, found, snapshot).gone):
-        found = still_there(log, identity, snapshot)
-        if found is None:
-            return None
-    found_claims = claims(log.store, identity)
-    return Orphan(
-        group=identity.load.group,
-        writer=identity.key,
-        task=found_claims[-1].task if found_claims else "",
-        version=found.version if found is not None else None,
-        rows=found.record.rows if found is not None else None,
-        began=_first_claim(log, identity),
-    )
+    known = publishings(log, identity, snapshot)
+    there = tuple(each for each in known if rows_left(log, each, snapshot) is not False)
+    if not there and snapshot.txns[identity.app_id] in (each.record.generation for each in known):
+        return None
+    begun = claims(log.store, identity)
+    return Orphan(identity, begun[-1].task if begun else "", there)
 
 
-def _first_claim(log: DeltaLog, identity: WriterIdentity) -> datetime | None:
-    """Return the store's time of a writer's first claim; ``None`` where that was cleaned up."""
-    directory = WriterDirectory.read(log.store, identity.directory)
-    return directory.objects[directory.claims[1]].modified if 1 in directory.claims else None
-
-
-def _past(log: DeltaLog, identity: WriterIdentity) -> _Past:
-    """Return the starts that began a writer's generations, as far as its claims say, and what work it has published."""
-    task_starts = {
-        claim.generation: claim.task_start for claim in claims(log.store, identity) if claim.task_start is not None
-    }
-    return task_starts, [found.record for found in publishings(log, identity, log.snapshot())]
-
-
-def _stood_beside(mine: _Past, theirs: _Past) -> bool:
-    """Say whether a writer began beside another one, in one start of the run, so that it is no new name of it.
-
-    Which of them began first does not matter then. A new name comes later: in a task instance that had another key, or
-    in a later start. A task that is renamed while its run works comes in the same start, and does the same work.
-    """
-    first, other = mine[0].get(1), theirs[0].get(1)
-    if first is None or other is None or first.began is None:
-        return False
-    return (
-        (first.run_id, first.began, first.first_try) == (other.run_id, other.began, 1)
-        and first.chain not in {task_start.chain for task_start in theirs[0].values()}
-        and (
-            ("[" in first.task and first.task.rpartition("[")[0] == other.task.rpartition("[")[0])
-            or (all((mine[1], theirs[1])) and not any(starmap(equal_work, product(mine[1], theirs[1]))))
-        )
-    )
-
-
-def _appended_anew(log: DeltaLog, identity: WriterIdentity, first: datetime) -> bool:
-    """Say whether a writer began after some time, and published by appends that do not allow rows to be there twice.
-
-    :param first: the store's time.
-    """
-    begun = _first_claim(log, identity)
-    if begun is None or begun <= first:
-        return False
-    snapshot = log.snapshot()
-    known, stored = list(markers(log.store, identity.directory)), snapshot.txns.get(identity.app_id)
-    # Who published last may have died before it marked its buffer; then the log says what it published.
-    last = find_published(log, identity, stored, snapshot, known) if stored is not None else None
-    published = [*publishings(log, identity, snapshot, known), *([last] if last is not None else [])]
-    buffers = {each.record.buffer for each in published}
-    try:
-        specs = [read_open_buffer(log.store, buffer).spec for buffer in buffers]
-    except (BufferIncompleteError, BufferInvalidError):
-        return False  # Its log was cleaned up, so it was closed long ago.
-    return bool(specs) and all(spec.must_not_repeat for spec in specs)
+def _must_not_repeat(log: DeltaLog, buffer: str) -> bool:
+    """Say whether a buffer was appended, by a writer that does not allow its rows to be there twice."""
+    with suppress(BufferIncompleteError, BufferInvalidError):
+        return read_open_buffer(log.store, buffer).spec.must_not_repeat
+    return False  # Its log was cleaned up, so it was closed long ago.

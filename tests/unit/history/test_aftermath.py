@@ -138,7 +138,7 @@ def test_a_remove_that_spells_a_path_otherwise_takes_no_rows(log: DeltaLog) -> N
     report.raise_for_failures()
     assert statuses(report) == {"w": "already_published"}
     assert isinstance(prepare(through(log.store, log), tables.writer_spec(generation=2)), Skip)
-    assert [orphan.writer for orphan in orphans(log, tables.LOAD, set(), {"load"}, tables.newest(log))] == ["w"]
+    assert [orphan.identity.key for orphan in orphans(log, tables.LOAD, set(), {"load"}, tables.newest(log))] == ["w"]
 
 
 def test_an_overwrite_by_a_data_column_may_have_left_rows_alone_in_new_files(log: DeltaLog) -> None:

@@ -370,7 +370,7 @@ def test_where_keys_are_known_late_reconcile_finds_what_was_doubled(engine: Fake
     with pytest.raises(AirflowFailException) as caught:
         reconcile(airflow, dag)
     assert "OrphanWriterError: Writer 'c' appended" in str(caught.value)
-    assert "after 'b' (group load, task load.two, version 2, 1 rows)" in str(caught.value)
+    assert "the same rows as 'b' (group load, task load.two, version 2, 1 rows)" in str(caught.value)
     assert [orphan["writer"] for orphan in airflow.xcoms["load.reconcile"]["return_value"]["orphans"]] == ["b"]
 
 

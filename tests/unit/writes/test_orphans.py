@@ -8,8 +8,6 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.buffers.claims import Start, begin
-from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.exceptions import OrphanWriterError
 from airflow_provider_onelake.log.actions import version_path
@@ -66,7 +64,7 @@ def test_one_of_which_an_older_generation_has_rows_is_one(log: DeltaLog, second:
     if second:
         DeltaTable(log.table).restore(1)
     found = orphans_of.orphans(log, LOAD, {"new"}, {"load"}, newest(log))
-    assert [(orphan.writer, orphan.version, orphan.rows) for orphan in found] == [("old", 1, 2)]
+    assert [str(orphan) for orphan in found] == ["'old' (group load, task load.write[old], version 1, 2 rows)"]
     DeltaTable(log.table).delete()
     assert orphans_of.orphans(log, LOAD, {"new"}, {"load"}, newest(log)) == []
 
@@ -81,7 +79,9 @@ def test_one_whose_rows_an_update_moved_into_another_partition_is_one(log: Delta
     ("terms", "complete", "refused"),
     [
         pytest.param({}, True, True, id="append"),
-        pytest.param({}, False, False, id="not all keys are known"),
+        pytest.param({}, False, True, id="the same work, and not all keys are known"),
+        pytest.param({"fingerprint": "other"}, True, True, id="other work"),
+        pytest.param({"fingerprint": "other"}, False, False, id="other work, and not all keys are known"),
         pytest.param({"on_rerun": OnRerun.APPEND}, True, False, id="rows may be there twice"),
         pytest.param({"mode": OverwritePartitions()}, True, False, id="overwrite"),
     ],
@@ -112,17 +112,10 @@ def test_a_writer_that_has_published_itself_is_no_new_name(log: DeltaLog) -> Non
     ("terms", "error"), [({}, True), ({"on_rerun": OnRerun.APPEND}, False), ({"mode": OverwritePartitions()}, False)]
 )
 def test_reconcile_names_who_appended_beside_an_orphan(log: DeltaLog, terms: dict[str, object], error: bool) -> None:
-    publish(log, "before")
+    publish(log, "before", fingerprint="of other rows")
     publish(log, "a")
     publish(log, "b", **terms)
-    snapshot = log.snapshot()
-    left = orphans_of.orphans(log, LOAD, {"before", "b"}, {"load"}, snapshot)
-    raised = orphans_of.doubled(log, LOAD, left, ["before", "b"])
-    assert ("Writer 'b' appended to" in str(raised)) is error
-    # One that was there before the other was renamed has only been run again.
-    publish(log, "before", generation=2, on_rerun=OnRerun.APPEND)
-    assert len(list(markers(log.store, LOAD.writer("before").directory))) == 2
-    assert orphans_of.doubled(log, LOAD, left, ["before"]) is None
+    assert ("Writer 'b' appended to" in reconciled(log, "before", "b")) is error
 
 
 @pytest.mark.parametrize("how", ["the old name publishes last", "the new one is run again", "its marker is lost"])
@@ -140,80 +133,22 @@ def test_a_new_name_that_doubled_rows_is_named_all_the_same(log: DeltaLog, how: 
     assert reconciled(log, "new").startswith("Writer 'new' appended to")
 
 
-def begun(
-    log: DeltaLog,
-    key: str,
-    index: int | str,
-    first_try: int = 1,
-    run_began: int = 1,
-    of: str = "load.write",
-    work: str = "same",
-    source: str | None = None,
-) -> None:
-    """Let a task begin a writer, a mapped one if it has a number: its instance has one chain over all of its starts."""
-    task_start = Start(
-        id=f"{key}-{index}-{first_try}-{run_began}",
-        task=f"{of}[{index}]" if isinstance(index, int) else index,
-        run_id="run",
-        chain=f"{of}-{index}-{run_began}",
-        first_try=first_try,
-        began=run_began,
-    )
-    generation = begin(log, LOAD.writer(key), task_start, is_rival=lambda _: False)
-    if generation == 1:
-        spec = attrs.evolve(writer_spec(key, fingerprint=work, source=source), task=task_start.task)
-        Committer(log).publish([stage(log, spec, {"2019-01": [1]})])
-
-
 def reconciled(log: DeltaLog, *keys: str) -> str:
     left = orphans_of.orphans(log, LOAD, set(keys), {"load"}, newest(log))
     return str(orphans_of.doubled(log, LOAD, left, keys) or "")
 
 
-def test_a_mapped_list_that_only_shrinks_has_no_new_writers(log: DeltaLog) -> None:
-    for index, key in enumerate("abc"):
-        begun(log, key, index)
-    for index, key in enumerate("bc"):
-        begun(log, key, index, first_try=2)
+def test_a_writer_that_is_taken_out_leaves_no_new_writers(log: DeltaLog) -> None:
+    for key in "abc":
+        publish(log, key, fingerprint=f"of {key}")
     assert reconciled(log, "b", "c") == ""
     assert reconciled(log, "c") == ""
 
 
 def test_a_new_name_of_a_function_that_an_earlier_release_loaded_is_named(log: DeltaLog) -> None:
-    begun(log, "a", "load.a", work="by the old rule")
-    begun(log, "new name of a", "load.b", work="by the rule of now", source="function")
+    publish(log, "a", fingerprint="by the old rule")
+    publish(log, "new name of a", fingerprint="by the rule of now", source="function")
     assert reconciled(log, "new name of a").startswith("Writer 'new name of a' appended to")
-
-
-def test_a_task_that_is_taken_out_leaves_no_new_writers(log: DeltaLog) -> None:
-    for key in "abc":
-        begun(log, key, f"load.{key}", work=f"of {key}")
-    for key in "bc":
-        begun(log, key, f"load.{key}", first_try=2)
-    assert reconciled(log, "b", "c") == ""
-
-
-def test_a_task_that_is_renamed_while_its_run_works_is_named(log: DeltaLog) -> None:
-    for key in ("a", "new name of a"):
-        begun(log, key, f"load.{key}", work="of a")
-    assert reconciled(log, "new name of a").startswith("Writer 'new name of a' appended to")
-
-
-@pytest.mark.parametrize(
-    "anew",
-    [
-        pytest.param({"index": 0, "first_try": 2}, id="in the place of the one that went"),
-        pytest.param({"index": 1, "first_try": 2}, id="in the place of another"),
-        pytest.param({"index": 2, "run_began": 2}, id="in a later start of the run"),
-        pytest.param({"index": 0, "run_began": 2}, id="in a run that was made again"),
-        pytest.param({"index": 2, "of": "load.renamed"}, id="in another task"),
-    ],
-)
-def test_a_key_that_is_new_beside_one_that_went_is_named(log: DeltaLog, anew: dict[str, Any]) -> None:
-    for index, key in enumerate("ab"):
-        begun(log, key, index)
-    begun(log, "z", **anew)
-    assert reconciled(log, "b", "z").startswith("Writer 'z' appended to")
 
 
 def test_what_another_dag_appended_in_the_run_is_not_appended_again(log: DeltaLog) -> None:
@@ -222,7 +157,7 @@ def test_what_another_dag_appended_in_the_run_is_not_appended_again(log: DeltaLo
     with pytest.raises(OrphanWriterError) as refused:
         orphans_of.check_other_dags(log, writer_spec("a/b", RENAMED), newest(log))
     assert str(refused.value).startswith(
-        "DAG 'taxi' has appended the same rows in this run, as writer 'a/b' (group load, version 2, 2 rows), to"
+        "DAG 'taxi' has appended the same rows in this run, as writer 'a/b' (group load, task load.write[a/b], version 2, 2 rows), to"
     )
     assert "If 'taxi_v2' is a new name of that DAG, say load_name='taxi' in" in str(refused.value)
 
