@@ -1,47 +1,138 @@
-"""What refuses to call rows published: another attempt's, those that a RESTORE has taken back, those set aside."""
+"""Whether a writer has nothing to do, as its rows are in the table; and what refuses to say so."""
 
 from __future__ import annotations
 
-from airflow_provider_onelake.buffers.buffer import Buffer, OpenBuffer
+from collections.abc import Sequence
+
+import attrs
+
+from airflow_provider_onelake.buffers.buffer import OpenBuffer
+from airflow_provider_onelake.buffers.claims import check_not_retired
 from airflow_provider_onelake.buffers.markers import read_marker
-from airflow_provider_onelake.buffers.spec import equal_work
-from airflow_provider_onelake.exceptions import BufferSetAsideError, RerunRefusedError
-from airflow_provider_onelake.history.published import WAYS, Publishing, aftermath
+from airflow_provider_onelake.buffers.spec import WriteSpec, equal_work
+from airflow_provider_onelake.choices import OnRerun
+from airflow_provider_onelake.exceptions import BufferSetAsideError, RerunRefusedError, ZombieWriterError
+from airflow_provider_onelake.history.published import (
+    WAYS,
+    Publishing,
+    aftermath,
+    commit_that_set,
+    find_published,
+    record_of,
+    still_there,
+)
+from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage.stores import Store
 
 
-def check_same_work(found: Publishing, buffer: Buffer, log: DeltaLog) -> None:
-    """Refuse to call a buffer published where another attempt of the same generation published other rows.
+@attrs.frozen
+class Skip:
+    """Nothing to do: the writer's rows are in the table, or were left out of it.
+
+    :param version: in which they were published; ``None`` where the log no longer says.
+    :param reason: for the log.
+    """
+
+    version: int | None
+    reason: str
+
+
+def in_table(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, winners: Sequence[Commit] = ()) -> Skip | None:
+    """Say whether a writer has nothing to do, as its generation is in the table, or an older one of the same work.
+
+    Protocol: generation, skip only what is there. An older generation counts with ``on_rerun='skip'`` alone.
+
+    :param spec: of the generation that asks.
+    :param snapshot: the newest of the table.
+    :param winners: commits among which its record is looked for first.
+    :returns: ``None`` if the writer is to go on.
+    :raises ZombieWriterError: a newer generation is in the table, or another run has taken over the writer's files.
+    :raises RerunRefusedError: other work of the writer is in the table, or its rows were taken back, or deleted.
+    """
+    stored = snapshot.txns.get(spec.identity.app_id)
+    retried = stored == spec.generation
+    if stored is None:
+        return None
+    check_not_retired(spec.identity, stored, log.table)
+    if stored > spec.generation:
+        raise ZombieWriterError(
+            f"Generation {stored} of writer {spec.identity.key!r} is in {log.table} already; this one is of generation "
+            f"{spec.generation}, and is not put on top of newer data. Nothing more was staged or published."
+        )
+    if not retried and spec.on_rerun is not OnRerun.SKIP:
+        return None
+    found = record_of(spec.identity, winners)
+    if found is None or found.record.generation != stored:
+        found = find_published(log, spec.identity, stored, snapshot)
+    if found is None and retried:
+        return Skip(None, "its txn is in the table: an earlier attempt published it")
+    if found is not None and found.record.set_aside and not retried:
+        return None
+    if (why_not := _why_not(log, spec, found, snapshot)) is not None:
+        raise _refused(spec, why_not)
+    assert found is not None
+    if found.record.set_aside:
+        return Skip(found.version, f"its rows were left out in version {found.version}, by an earlier attempt")
+    why = ": an earlier attempt published it" if retried else f", with the same source and code. {WAYS}"
+    return Skip(found.version, f"already in version {found.version}{why}")
+
+
+def check_same_work(found: Publishing, spec: WriteSpec, table: str) -> None:
+    """Refuse to call a writer published where another attempt of its generation published other rows.
 
     :param found: where that generation was published.
+    :param table: what messages call the table.
     :raises RerunRefusedError: it was of another source or code.
     """
-    spec = buffer.spec
-    others = spec.fingerprint and found.record.fingerprint and not equal_work(found.record, spec)
-    if others and found.record.buffer != buffer.path:
-        raise RerunRefusedError(
-            f"Another attempt of writer {spec.identity.key!r}, of another source or code, came into {log.table} in "
-            f"version {found.version}. Nothing more was published: {WAYS}."
+    if not _is_same(found, spec):
+        raise _refused(spec, _of_other_work(found, table))
+
+
+def _is_same(found: Publishing, spec: WriteSpec) -> bool:
+    retried = found.record.generation == spec.generation
+    told = spec.fingerprint and found.record.fingerprint
+    # An attempt that comes back is the same work, even if its source has changed since.
+    mine = retried and (found.record.buffer == spec.buffer or not told)
+    return mine or bool(told and equal_work(found.record, spec))
+
+
+def _of_other_work(found: Publishing, table: str) -> str:
+    at = f"generation {found.record.generation}, version {found.version}"
+    return f"is in {table} already ({at}), from another source, code or mode"
+
+
+def _refused(spec: WriteSpec, why_not: str) -> RerunRefusedError:
+    return RerunRefusedError(
+        f"Writer {spec.identity.key!r} {why_not}, so it cannot be skipped. Nothing more was staged or published: {WAYS}."
+    )
+
+
+def _why_not(log: DeltaLog, spec: WriteSpec, found: Publishing | None, snapshot: Snapshot) -> str | None:
+    stored = snapshot.txns[spec.identity.app_id]
+    retried = stored == spec.generation
+    commit = commit_that_set(log, spec.identity.app_id, stored, snapshot) if found is None else None
+    if commit is not None and commit.strange_format is not None:
+        return (
+            f"is in {log.table} already, published in format {commit.strange_format} by another release of this "
+            f"package; this one reads format {FORMAT}, so it cannot tell whether the rows are the same"
         )
-
-
-def check_not_taken_back(found: Publishing, snapshot: Snapshot, log: DeltaLog) -> None:
-    """Refuse to call rows published that came into the table, and that a RESTORE has taken back since.
-
-    Protocol: skip only what is there.
-
-    :param found: where they were published.
-    :param snapshot: the newest of the table.
-    :raises RerunRefusedError: a RESTORE has taken them back.
-    """
-    why_not = None if found.record.set_aside else aftermath(log, found, snapshot).undone
-    if why_not is not None:
-        raise RerunRefusedError(
-            f"Writer {found.record.writer!r} was published in version {found.version} of {log.table}, but {why_not}. "
-            f"Nothing more was published: {WAYS}."
-        )
+    if found is None:
+        return f"is in {log.table} already (generation {stored}), perhaps from another source, code or mode"
+    if not _is_same(found, spec):
+        return _of_other_work(found, log.table)
+    if found.record.set_aside:
+        return None
+    since = aftermath(log, found, snapshot)
+    why_not = since.undone
+    if why_not is not None and (older := still_there(log, spec.identity, snapshot)) is not None:
+        why_not = f"{why_not}; what it published in version {older.version} is in the table"
+    elif why_not is None and not retried and since.gone is not False:
+        # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
+        doubt = "" if since.gone else ", and nobody knows which, so look before you append"
+        why_not = f"{'; '.join(since.story)}{doubt}"
+    return why_not and f"was published in version {found.version} of {log.table}, but {why_not}"
 
 
 def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:

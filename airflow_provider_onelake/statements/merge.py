@@ -144,7 +144,7 @@ class _Merge(RowStatement):
         """
         commit = earlier.commit
         if commit is not None and (found := record_of(self._spec.identity, [commit])) is not None:
-            check_same_work(found, self._source, self._log)
+            check_same_work(found, self._spec, self._log.table)
         if earlier.nothing:
             return Merged(status=StatementStatus.NOTHING_TO_DO)
         metrics: Any = (commit.info.get("operationMetrics") or {}) if commit is not None else {}

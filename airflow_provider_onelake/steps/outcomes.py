@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_provider_onelake.buffers.buffer import Buffer
+    from airflow_provider_onelake.history.reruns import Skip
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.maintenance import compact, compaction, vacuum
     from airflow_provider_onelake.statements.merge import Merged
-    from airflow_provider_onelake.writes.prepare import Skip
     from airflow_provider_onelake.writes.publish import Publication
 
 # What a MERGE's own status is called as a writer's.

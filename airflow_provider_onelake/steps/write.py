@@ -28,7 +28,7 @@ from airflow_provider_onelake.exceptions import (
     SourceChangedError,
     SparkJobError,
 )
-from airflow_provider_onelake.history.reruns import check_not_set_aside
+from airflow_provider_onelake.history.reruns import Skip, check_not_set_aside
 from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS
 from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.modes import Merge
@@ -38,7 +38,7 @@ from airflow_provider_onelake.steps.create import plan
 from airflow_provider_onelake.steps.last_loads import judged_by_loads
 from airflow_provider_onelake.steps.merge import merge_buffer
 from airflow_provider_onelake.steps.outcomes import Written, partitions_of
-from airflow_provider_onelake.writes.prepare import Skip, Stage, complete, prepare
+from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from airflow_provider_onelake.writes.publish import Publication, PublishStatus, overtaken_by
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ and 6 under the same definition of the table, 9 where the live files are known.
 
 Before all of them, once, :func:`check_audited`: do the rows pass the checks of their writers? (audited)
 
-1. :func:`is_in_table`: is this generation of the writer in the table already? (generation)
-2. a marker: was the buffer published or set aside? (publishing closes). :func:`is_done`: is newer work of the writer in
-   the table, or all that a skipping rerun may ask for? (generation, skip only what is there)
+1. :func:`~airflow_provider_onelake.history.reruns.in_table`: is this generation of the writer in the table already, or
+   newer work of it, or all that a skipping rerun may ask for? (generation, skip only what is there)
+2. a marker: was the buffer published or set aside? (publishing closes).
    :func:`check_whole`: are the others a part of a load that is to be published whole?
 3. ``Buffer.check_age``: could a VACUUM take its files? (young)
 4. :func:`check_no_path_twice` (no path twice). :func:`check_not_brought_back`: may a RESTORE have brought back the rows
@@ -31,10 +31,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.claims import check_not_retired
 from airflow_provider_onelake.buffers.reads import read_changed
-from airflow_provider_onelake.buffers.spec import equal_work
-from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.loop import View
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
@@ -43,17 +40,8 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     LogGapError,
     MissingWritersError,
-    RerunRefusedError,
     TerminalError,
-    ZombieWriterError,
 )
-from airflow_provider_onelake.history.published import (
-    WAYS,
-    aftermath,
-    find_published,
-    record_of,
-)
-from airflow_provider_onelake.history.reruns import check_not_taken_back, check_same_work
 from airflow_provider_onelake.history.undone import UNDOING
 from airflow_provider_onelake.log.actions import Metadata
 from airflow_provider_onelake.log.commits import Commit
@@ -111,29 +99,6 @@ def check_is_rows(buffer: Buffer, table: str) -> None:
         )
 
 
-def is_in_table(buffer: Buffer, view: View, log: DeltaLog) -> bool:
-    """Say whether the buffer's writer is in the table with the buffer's generation.
-
-    Protocol: generation, skip only what is there.
-
-    :raises RerunRefusedError: the rows in the table came from an attempt with another source or code, which was still
-        at work when it was fenced off, or a RESTORE has taken back what came. So this buffer's rows must not be called
-        published.
-    """
-    spec = buffer.spec
-    if view.snapshot.txns.get(spec.identity.app_id) != spec.generation:
-        return False
-    found = record_of(spec.identity, view.winners)
-    if found is None:
-        # It came before the buffer was formed, and after its attempt had looked: columns were added in between.
-        found = find_published(log, spec.identity, spec.generation, view.snapshot)
-    if found is None or found.record.generation != spec.generation:
-        return True
-    check_same_work(found, buffer, log)
-    check_not_taken_back(found, view.snapshot, log)
-    return True
-
-
 def check_not_brought_back(buffers: Iterable[Buffer], snapshot: Snapshot, log: DeltaLog) -> None:
     """Refuse the files of a plan if a RESTORE since the plan has looked may have brought their rows back.
 
@@ -151,42 +116,6 @@ def check_not_brought_back(buffers: Iterable[Buffer], snapshot: Snapshot, log: D
                     f"version {back.version} may have brought back their rows since the plan of its files was made. "
                     "Nothing was published: clear the plan with what follows it."
                 )
-
-
-def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
-    """Say whether a rerun that skips has nothing to do, as an older generation of the same work is in the table.
-
-    Protocol: generation, skip only what is there.
-
-    :raises ZombieWriterError: a newer generation is in the table.
-    :raises RerunRefusedError: with ``on_rerun='skip'``, other work of the writer came into the table meanwhile, or its
-        rows were taken back.
-    """
-    spec = buffer.spec
-    stored = view.snapshot.txns.get(spec.identity.app_id)
-    if stored is None:
-        return False
-    check_not_retired(spec.identity, stored, log.table)
-    if stored > spec.generation:
-        raise ZombieWriterError(
-            f"Generation {stored} of writer {spec.identity.key!r} is in {log.table} already; this buffer is "
-            f"of generation {spec.generation} and is not put on top of newer data. Nothing was published."
-        )
-    if spec.on_rerun is not OnRerun.SKIP:
-        return False
-    found = record_of(spec.identity, view.winners) or find_published(log, spec.identity, stored, view.snapshot)
-    if found is not None and found.record.set_aside:
-        return False
-    same = found is not None and bool(spec.fingerprint) and equal_work(found.record, spec)
-    why_not = aftermath(log, found, view.snapshot).undone if same and found else None
-    if same and found and why_not is None:
-        return True
-    raise RerunRefusedError(
-        f"Generation {stored} of writer {spec.identity.key!r} came into {log.table} while generation "
-        f"{spec.generation} was staged, "
-        + (f"and {why_not}" if why_not else "so publishing it would repeat rows")
-        + f". Nothing was published: {WAYS}."
-    )
 
 
 def check_no_path_twice(buffers: Iterable[Buffer], winners: Iterable[Commit], table: str) -> None:

@@ -18,13 +18,12 @@ from airflow_provider_onelake.buffers.buffer import (
     read_staged,
     seal_if_empty,
 )
-from airflow_provider_onelake.buffers.claims import check_not_retired, claim
+from airflow_provider_onelake.buffers.claims import claim
 from airflow_provider_onelake.buffers.layout import WriterDirectory, skipped_path
 from airflow_provider_onelake.buffers.markers import read_marker, set_aside
 from airflow_provider_onelake.buffers.reads import read_changed
 from airflow_provider_onelake.buffers.scan import adopt
-from airflow_provider_onelake.buffers.spec import WriteSpec, equal_terms, equal_work
-from airflow_provider_onelake.choices import OnRerun
+from airflow_provider_onelake.buffers.spec import WriteSpec, equal_terms
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
@@ -32,19 +31,9 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     LogGapError,
     RerunRefusedError,
-    ZombieWriterError,
 )
-from airflow_provider_onelake.history.published import (
-    WAYS,
-    Publishing,
-    aftermath,
-    commit_that_set,
-    files_to_take_back,
-    find_published,
-    still_there,
-)
-from airflow_provider_onelake.history.reruns import check_not_set_aside
-from airflow_provider_onelake.log.commits import FORMAT
+from airflow_provider_onelake.history.published import files_to_take_back
+from airflow_provider_onelake.history.reruns import Skip, check_not_set_aside, in_table
 from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.schema import CHAR_OR_VARCHAR, columns
 from airflow_provider_onelake.log.snapshot import NO_VERSION, interval_days
@@ -60,18 +49,6 @@ logger = logging.getLogger(__name__)
 _OTHER_WORK = "its source, code or terms are others now"
 _RETENTION = "delta.deletedFileRetentionDuration"
 TXN_RETENTION = "delta.setTransactionRetentionDuration"
-
-
-@attrs.frozen
-class Skip:
-    """Nothing to do: the writer's rows are in the table.
-
-    :param version: in which they were published; ``None`` where the log no longer says.
-    :param reason: for the log.
-    """
-
-    version: int | None
-    reason: str
 
 
 @attrs.frozen
@@ -193,61 +170,10 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
     if stored is None:
         _check_txn_retention(log, spec, snapshot)
         return None
-    check_not_retired(spec.identity, stored, log.table)
-    if stored > spec.generation:
-        raise ZombieWriterError(
-            f"Generation {stored} of writer {spec.identity.key!r} is in {log.table} already, newer than this attempt's "
-            f"{spec.generation}. Nothing was staged."
-        )
-    retried = stored == spec.generation
-    if not retried and spec.on_rerun is not OnRerun.SKIP:
-        if spec.takes_back:
-            files_to_take_back(log, spec.identity, stored, snapshot)
-        return None
-    found = find_published(log, spec.identity, stored, snapshot)
-    if retried and (found is None or not spec.fingerprint):
-        return Skip(found.version if found else None, "its txn is in the table: an earlier attempt published it")
-    set_aside_whole = found is not None and found.record.set_aside
-    if set_aside_whole and not retried:
-        return None
-    why_not = _why_not_skipped(log, spec, found, snapshot)
-    if found is None or why_not is not None:
-        raise RerunRefusedError(f"Writer {spec.identity.key!r} {why_not}. Nothing was staged: {WAYS}.")
-    if set_aside_whole:
-        return Skip(found.version, f"its rows were left out in version {found.version}, by an earlier attempt")
-    why = ": an earlier attempt published it" if retried else f", with the same source and code. {WAYS}"
-    return Skip(found.version, f"already in version {found.version}{why}")
-
-
-def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, snapshot: Snapshot) -> str | None:
-    """Say why a writer whose rows were published cannot be skipped, or ``None`` where it can.
-
-    :param found: where its rows were published; ``None`` where neither a marker nor the log says.
-    """
-    stored = snapshot.txns[spec.identity.app_id]
-    retried = stored == spec.generation
-    commit = commit_that_set(log, spec.identity.app_id, stored, snapshot) if found is None else None
-    if commit is not None and commit.strange_format is not None:
-        return (
-            f"is in {log.table} already, published in format {commit.strange_format} by another release of this "
-            f"package; this one reads format {FORMAT}, so it cannot tell whether the rows are the same"
-        )
-    # An attempt that comes back is the same work, even if its source has changed since.
-    mine = retried and found is not None and found.record.buffer == spec.buffer
-    if found is None or not (mine or (spec.fingerprint and equal_work(found.record, spec))):
-        other = "from another source, code or mode"
-        return f"is in {log.table} already (generation {stored}), {other}, so it cannot be skipped"
-    since = aftermath(log, found, snapshot)
-    why_not = since.undone
-    if why_not is not None and (older := still_there(log, spec.identity, snapshot)) is not None:
-        why_not = f"{why_not}; what it published in version {older.version} is in the table"
-    if why_not is None and not retried:
-        # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
-        doubt = "" if since.gone else ", and nobody knows which, so look before you append"
-        why_not = f"{'; '.join(since.story)}{doubt}" if since.gone is not False else None
-    if why_not is None:
-        return None
-    return f"was published in version {found.version} of {log.table}, but {why_not}, so it cannot be skipped"
+    done = in_table(log, spec, snapshot)
+    if done is None and spec.takes_back:
+        files_to_take_back(log, spec.identity, stored, snapshot)
+    return done
 
 
 def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:

@@ -30,6 +30,7 @@ from airflow_provider_onelake.history.published import (
     files_to_take_back,
     record_of,
 )
+from airflow_provider_onelake.history.reruns import in_table
 from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -47,8 +48,6 @@ from airflow_provider_onelake.writes.commit_checks import (
     check_not_brought_back,
     check_whole,
     check_winners_known,
-    is_done,
-    is_in_table,
     since,
     stale_reads,
 )
@@ -234,21 +233,18 @@ class _BatchProposal(Proposal[Publication]):
         # Loading the table takes long. Somebody may have set a buffer aside meanwhile, so read the markers afterwards.
         too_old = view.tally.attempts == 0 and self._read_after != self._log.loads
         with self._reading_markers() if too_old else nullcontext():
-            return tuple(
-                buffer
-                for buffer in self._buffers
-                if self._is_open(buffer, view) and not is_done(buffer, view, self._log)
-            )
+            return tuple(buffer for buffer in self._buffers if self._is_open(buffer, view))
 
     def _is_open(self, buffer: Buffer, view: View) -> bool:
         """Say whether neither the table nor a marker has an answer for a buffer."""
-        if is_in_table(buffer, view, self._log):
-            return False
-        if view.tally.attempts == 0:
-            # Read the marker only before our first put. Later, only another committer's commit closes the buffer, and
-            # the txn in the snapshot shows that.
-            self._markers[buffer.path] = self._marker_of(buffer.path)
-        return self._markers.get(buffer.path) is None
+        if view.snapshot.txns.get(buffer.spec.identity.app_id) != buffer.spec.generation:
+            if view.tally.attempts == 0:
+                # Read the marker only before our first put. Later, only another committer's commit closes the buffer,
+                # and the txn in the snapshot shows that.
+                self._markers[buffer.path] = self._marker_of(buffer.path)
+            if self._markers.get(buffer.path) is not None:
+                return False
+        return in_table(self._log, buffer.spec, view.snapshot, view.winners) is None
 
     def _was_set_aside(self, buffer: Buffer, snapshot: Snapshot) -> bool:
         """Say whether a buffer was closed without being published.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_onelake.definition import create as definition
+from airflow_provider_onelake.history.published import Aftermath
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage import preflight
@@ -42,10 +43,10 @@ def the_source_of_a_merge_is_appended(original, buffer, table):
 
 @seeded(
     "Rows that a RESTORE has taken back are not called published.",
-    in_=commit_checks.check_not_taken_back,
+    in_=Aftermath.undone,
     fails=(f"{_PUBLISH}::test_rows_of_an_older_try_that_a_restore_took_back_are_not_called_published",),
 )
-def rows_that_a_restore_took_back_are_called_published(original, found, snapshot, log):
+def rows_that_a_restore_took_back_are_called_published(original, self):
     return None
 
 

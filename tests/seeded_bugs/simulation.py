@@ -7,13 +7,13 @@ from airflow_provider_onelake.buffers import markers
 from airflow_provider_onelake.choices import OnMissingWriter
 from airflow_provider_onelake.commit import loop as transaction
 from airflow_provider_onelake.exceptions import ZombieWriterError
-from airflow_provider_onelake.history import published, undone
+from airflow_provider_onelake.history import published, reruns, undone
 from airflow_provider_onelake.log import compatibility
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compact
 from airflow_provider_onelake.statements import asker, engine, merge, rounds
-from airflow_provider_onelake.writes import commit_checks, prepare, publish, reconcile
+from airflow_provider_onelake.writes import commit_checks, publish, reconcile
 from tests.seeded_bugs.bug import seeded
 from tests.simulation.schedules import Schedules
 
@@ -24,12 +24,12 @@ LOADS, STATEMENTS = Schedules.LOADS, Schedules.STATEMENTS
 
 @seeded(
     "What is in the table is not published a second time.",
-    in_=(commit_checks.is_in_table, commit_checks.is_done),
+    in_=reruns.in_table,
     without=commit_checks.check_no_path_twice,
     fails=LOADS,
 )
 def what_is_published_is_published_again(original, *args):
-    return False
+    return None
 
 
 @seeded("What was set aside is not published.", in_=markers.read_marker, fails=LOADS)
@@ -40,19 +40,19 @@ def nobody_sees_that_a_buffer_is_closed(original, store, path):
 @seeded(
     "A commit whose answer was lost is not made again.",
     in_=Commit.txn_id,
-    without=(commit_checks.is_in_table, commit_checks.is_done, commit_checks.check_no_path_twice),
+    without=(reruns.in_table, commit_checks.check_no_path_twice),
     fails=LOADS,
 )
 def a_lost_answer_is_taken_for_a_refusal(original, self):
     return None
 
 
-@seeded("An older attempt is not put on top of newer data.", in_=commit_checks.is_done, fails=LOADS)
-def a_zombie_publishes_an_older_generation(original, buffer, view, log):
+@seeded("An older attempt is not put on top of newer data.", in_=reruns.in_table, fails=LOADS)
+def a_zombie_publishes_an_older_generation(original, log, spec, snapshot, winners=()):
     try:
-        return original(buffer, view, log)
+        return original(log, spec, snapshot, winners)
     except ZombieWriterError:
-        return False
+        return None
 
 
 @seeded("No file is published that a VACUUM may be about to delete.", in_=buffers.Buffer.check_age, fails=LOADS)
@@ -67,7 +67,7 @@ def rows_of_colleagues_are_replaced(original, self, batch, view, colleagues):
     return original(self, batch, view, ())
 
 
-@seeded("A rerun is skipped only while the rows are there.", in_=prepare._why_not_skipped, fails=LOADS)
+@seeded("A rerun is skipped only while the rows are there.", in_=reruns._why_not, fails=LOADS)
 def a_writer_is_skipped_whatever_became_of_its_rows(original, log, spec, found, snapshot):
     return None
 

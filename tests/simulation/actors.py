@@ -31,6 +31,7 @@ from airflow_provider_onelake.exceptions import (
     OutOfDateError,
     TableNotFoundError,
 )
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.hooks.context import start_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -38,7 +39,7 @@ from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.modes import Mode, Overwrite, ReplaceWhere
 from airflow_provider_onelake.steps.write import MOST_RERUNS
 from airflow_provider_onelake.writes.orphans import check_no_orphans, is_new_beside_others
-from airflow_provider_onelake.writes.prepare import Skip, complete, prepare
+from airflow_provider_onelake.writes.prepare import complete, prepare
 from airflow_provider_onelake.writes.publish import Publication
 from airflow_provider_onelake.writes.reconcile import reconcile
 from airflow_provider_onelake.writes.report import Report

@@ -23,8 +23,8 @@ from airflow_provider_onelake.exceptions import (
     UnexpectedRowsError,
     ZombieWriterError,
 )
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.modes import Append
-from airflow_provider_onelake.writes.prepare import Skip
 from airflow_provider_onelake.writes.publish import Publication
 from airflow_provider_onelake.writes.report import Report, WriterOutcome
 from tests.simulation.actors import Said

@@ -29,11 +29,11 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
     ZombieWriterError,
 )
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.statements.delete import Deleted
 from airflow_provider_onelake.statements.engine import Changed
 from airflow_provider_onelake.statements.merge import Merged
 from airflow_provider_onelake.statements.statement import StatementStatus
-from airflow_provider_onelake.writes.prepare import Skip
 from tests.simulation.format import FormatJudge
 from tests.simulation.statements.records import Effect, Placed, Record
 from tests.simulation.statements.scenario import LoadPlan, MergePlan, RowsPlan, TaskPlan, WriterPlan

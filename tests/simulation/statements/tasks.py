@@ -15,6 +15,7 @@ from airflow_provider_onelake.buffers.identity import Identity, Load, WriterIden
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, OnStatementRerun, Policy
 from airflow_provider_onelake.exceptions import OneLakeError
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import Append, Merge, Mode, OverwritePartitions
@@ -27,7 +28,7 @@ from airflow_provider_onelake.steps.merge import merge_buffer
 from airflow_provider_onelake.steps.spark import SparkWork
 from airflow_provider_onelake.steps.statement import Deletion
 from airflow_provider_onelake.task_run import TaskRun
-from airflow_provider_onelake.writes.prepare import Skip, complete, prepare
+from airflow_provider_onelake.writes.prepare import complete, prepare
 from airflow_provider_onelake.writes.publish import Committer, Publication
 from tests.simulation.foreign import foreign
 from tests.simulation.lake import Lake

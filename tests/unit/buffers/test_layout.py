@@ -6,8 +6,9 @@ from pathlib import Path
 
 from airflow_provider_onelake.buffers.claims import claim
 from airflow_provider_onelake.buffers.layout import WriterDirectory, compaction_path
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.writes.prepare import Skip, prepare
+from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.tables import LOAD, make_table, stage, writer_spec
 

@@ -17,6 +17,7 @@ from airflow_provider_onelake.buffers import layout
 from airflow_provider_onelake.buffers import scan as scans
 from airflow_provider_onelake.buffers.buffer import Buffer, read_buffer
 from airflow_provider_onelake.buffers.markers import read_marker, set_aside
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.features import ALLOWED
@@ -25,7 +26,7 @@ from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
 from airflow_provider_onelake.modes import Overwrite, ReplaceWhere
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
-from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
+from airflow_provider_onelake.writes.prepare import Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer, PublishStatus, overtaken_by
 from tests.support import tables
 from tests.support.clocks import HeldClock

@@ -14,10 +14,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.exceptions import RerunRefusedError, RowsRestoredAwayError
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.writes.orphans import orphans
-from airflow_provider_onelake.writes.prepare import Skip, prepare
+from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.reconcile import reconcile
 from airflow_provider_onelake.writes.report import Report
 from tests.support import tables

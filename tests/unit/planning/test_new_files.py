@@ -26,6 +26,7 @@ from airflow_provider_onelake.exceptions import (
     PlanError,
     ZombieWriterError,
 )
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.planning.ledger import Ledger
@@ -34,7 +35,7 @@ from airflow_provider_onelake.planning.record import DIRECTORY
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of, without_local_prefix
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.writes.orphans import orphans
-from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
+from airflow_provider_onelake.writes.prepare import Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.changes import asker

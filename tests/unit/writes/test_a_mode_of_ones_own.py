@@ -12,9 +12,10 @@ import pytest
 from airflow_provider_onelake.buffers.buffer import Buffer, read_buffer
 from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import MODES, Mode, OverwritePartitions, mode_of
-from airflow_provider_onelake.writes.prepare import Skip, prepare
+from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import PublishStatus
 from tests.support.commits import committer
 from tests.support.stores import LoserHeld, through

@@ -37,7 +37,7 @@ def test_what_an_older_try_published_while_columns_were_added_is_not_the_retrys(
     assert isinstance(task, Stage)
     actions = tables.append_files(log.store, task.path, {"2019-01": [20]}, **tables.of_attempt(spec.attempt))
     log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
-    with pytest.raises(RerunRefusedError, match=r"of another source or code, came into .* in version 2\."):
+    with pytest.raises(RerunRefusedError, match=r"\(generation 1, version 2\), from another source, code or mode"):
         Committer(log).publish([complete(log, task.path)])
     assert tables.ids(Path(log.table)) == [1, 10]
 

@@ -24,13 +24,13 @@ from airflow_provider_onelake.buffers.markers import read_marker, set_aside, wri
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
 from airflow_provider_onelake.history.published import aftermath, find_published
-from airflow_provider_onelake.history.reruns import check_not_set_aside
+from airflow_provider_onelake.history.reruns import Skip, check_not_set_aside
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.modes import ReplaceWhere
-from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
+from airflow_provider_onelake.writes.prepare import Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support import tables

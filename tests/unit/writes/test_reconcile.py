@@ -21,11 +21,12 @@ from airflow_provider_onelake.buffers.buffer import Buffer, open_buffer
 from airflow_provider_onelake.buffers.layout import CLOSED
 from airflow_provider_onelake.buffers.markers import read_marker, set_aside, write_marker
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, PublishMode
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from airflow_provider_onelake.writes import publish as publishing
-from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
+from airflow_provider_onelake.writes.prepare import Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer, Publication, PublishStatus
 from airflow_provider_onelake.writes.reconcile import check_committed, reconcile
 from airflow_provider_onelake.writes.report import Report
