@@ -310,9 +310,11 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
     known = {found.version: now}
     for number, commit in enumerate(commits[1:], 1):
         if commit.operation in UNDOING:
-            gone = commit.operation in REPLACING_TABLE and commit.operation != "CLONE"
-            back = [] if gone else [known.get(version) for version in targets(commit, commits[:number])]
-            now = now.taken_back(commit, back or [None])
+            back = [known.get(version) for version in targets(commit, commits[:number])]
+            if commit.operation in REPLACING_TABLE and commit.operation != "CLONE":
+                # Where there were no rows, none have gone.
+                back = [now if rows == 0 else None]
+            now = now.taken_back(commit, back)
         else:
             now = now.after(commit, snapshot.partitioning)
         known[commit.version] = now

@@ -46,7 +46,14 @@ def test_what_a_rerun_published_after_the_snapshot_is_not_in_it(log: DeltaLog, p
     assert (there.version, there.record.generation) == (1, 1)
 
 
-@pytest.mark.parametrize("operation", ["RESTORE", "CLONE", "REPLACE TABLE AS SELECT"])
+@pytest.mark.parametrize("operation", ["CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT"])
+def test_of_a_generation_without_rows_nothing_is_replaced(log: DeltaLog, operation: str) -> None:
+    Committer(log).publish([stage(log, writer_spec(), {})])
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])
+    assert taken_back(log) == []
+
+
+@pytest.mark.parametrize("operation", ["RESTORE", "CLONE"])
 def test_behind_a_generation_without_rows_a_restore_counts(log: DeltaLog, operation: str) -> None:
     Committer(log).publish([stage(log, writer_spec(), {})])
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])

@@ -343,7 +343,7 @@ def test_a_job_without_verdict_is_asked(engine: FakeEngine, log: DeltaLog, monke
         FakeEngine, "audit", lambda self, job: StageResult(engine="x", reads_target=False, checks={"": {"rows": 2}})
     )
     with pytest.raises(SparkJobError, match="did not say whether the rows of writer 'other'"):
-        run(checks=GOOD, writer="other")
+        run(checks=GOOD, writer="other", on_rerun="append")
 
 
 def test_checks_of_other_rows_are_no_verdict(engine: FakeEngine, log: DeltaLog) -> None:

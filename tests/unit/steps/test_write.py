@@ -323,7 +323,7 @@ def test_without_evolution_only_a_new_table_is_analysed(engine: FakeEngine, tmp_
     assert run(partition_by=["month"])["status"] == "published"
     assert [(job.evolves, job.schema) for job in engine.analyzed] == [(False, None)]
     engine.analyzed.clear()
-    assert run(writer="b")["status"] == "published"
+    assert run(writer="b", on_rerun="append")["status"] == "published"
     assert engine.analyzed == []
     assert not engine.staged[-1].evolves
 
@@ -365,7 +365,7 @@ def test_a_rerun_of_rows_from_the_table_itself_evolves_too(engine: FakeEngine, l
 def test_a_table_can_be_made_from_given_columns(engine: FakeEngine, tmp_path: Path) -> None:
     run(partition_by=["month"], new_table=NewTable(schema="id BIGINT, month STRING"))
     assert [job.schema for job in engine.analyzed] == ["id BIGINT, month STRING"]
-    run(new_table=NewTable(schema="other DATE"), writer="b")
+    run(new_table=NewTable(schema="other DATE"), writer="b", on_rerun="append")
     assert len(engine.analyzed) == 1
 
 
@@ -417,5 +417,5 @@ def test_a_store_that_is_unsafe_is_found_before_spark_looks_at_the_source(
 def test_spark_looks_at_itself_first_unless_it_is_told_not_to(engine: FakeEngine) -> None:
     run()
     assert [job.preflight for job in engine.analyzed + engine.staged] == [True, True]
-    run(writer="b", tuning=Tuning(preflight=False))
+    run(writer="b", tuning=Tuning(preflight=False), on_rerun="append")
     assert not engine.staged[-1].preflight
