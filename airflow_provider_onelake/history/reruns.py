@@ -105,7 +105,8 @@ def _of_other_work(found: Publishing, table: str) -> str:
 
 def _refused(spec: WriteSpec, why_not: str) -> RerunRefusedError:
     return RerunRefusedError(
-        f"Writer {spec.identity.key!r} {why_not}, so it cannot be skipped. Nothing more was staged or published: {WAYS}."
+        f"Writer {spec.identity.key!r} {why_not}, so it cannot be skipped. Nothing more was staged or "
+        f"published: {WAYS}."
     )
 
 

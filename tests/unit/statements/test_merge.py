@@ -282,7 +282,7 @@ def test_nothing_of_other_work_does_not_end_another_try(log: DeltaLog, source: s
     right = source_of(log, {"2019-01": [50]}, mode=INSERTS, fingerprint="corrected", source=source)
     opened_after_the_retry_had_looked(log, wrong)
     assert merged(log, MergeByHand(), wrong, retried=True).status == "nothing_to_do"
-    with pytest.raises(errors.RerunRefusedError, match="of another source or code"):
+    with pytest.raises(errors.RerunRefusedError, match="from another source, code or mode"):
         merged(log, MergeByHand(), right, retried=True)
     cleared = attrs.evolve(right, spec=attrs.evolve(right.spec, generation=2))
     assert merged(log, MergeByHand(), cleared).rows_inserted == 1
