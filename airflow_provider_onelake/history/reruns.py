@@ -18,6 +18,7 @@ from airflow_provider_onelake.history.published import (
     aftermath,
     commit_that_set,
     find_published,
+    publishings,
     record_of,
     still_there,
 )
@@ -68,6 +69,12 @@ def in_table(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, winners: Sequen
         found = find_published(log, spec.identity, stored, snapshot)
     if found is None and retried:
         return Skip(None, "its txn is in the table: an earlier attempt published it")
+    if found is not None and found.record.nothing and not retried:
+        # A MERGE had nothing to do then, so what counts is what came before it.
+        before = publishings(log, spec.identity, snapshot)
+        found = next((each for each in before if not each.record.nothing), None)
+        if found is None:
+            return None
     if found is not None and found.record.set_aside and not retried:
         return None
     if (why_not := _why_not(log, spec, found, snapshot)) is not None:
@@ -75,6 +82,8 @@ def in_table(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, winners: Sequen
     assert found is not None
     if found.record.set_aside:
         return Skip(found.version, f"its rows were left out in version {found.version}, by an earlier attempt")
+    if found.record.nothing:
+        return Skip(None, f"an earlier attempt found nothing to do, in version {found.version}")
     why = ": an earlier attempt published it" if retried else f", with the same source and code. {WAYS}"
     return Skip(found.version, f"already in version {found.version}{why}")
 
