@@ -5,8 +5,7 @@ from __future__ import annotations
 from airflow_provider_onelake.log import bounds
 from airflow_provider_onelake.statements import alter, union
 from airflow_provider_onelake.statements import round_tables as rounds
-from airflow_provider_onelake.statements.proposal import StatementProposal
-from airflow_provider_onelake.statements.start import SameTable
+from airflow_provider_onelake.statements.proposal import StatementProposal, _SameTable
 from airflow_provider_onelake.steps import keys
 from tests.seeded_bugs.bug import seeded
 
@@ -22,7 +21,7 @@ def rows_of_an_append_only_table_are_deleted(original, self, snapshot):
 
 @seeded(
     "A statement does not go on in a table that was dropped and made again.",
-    in_=SameTable.check,
+    in_=_SameTable.check,
     fails=(
         "tests/unit/statements/test_delete.py::test_a_table_that_is_made_again_meanwhile_is_left_alone",
         "tests/unit/statements/test_alter.py::test_a_table_that_is_made_again_meanwhile_is_left_alone",

@@ -157,7 +157,7 @@ def commits_of_others_count_since_the_load_began(original, self, batch):
 
 @seeded(
     "What a write was computed from is judged from the version that it has read.",
-    in_=(publish._BatchProposal.__attrs_post_init__, commit_checks._since),
+    in_=(publish._BatchProposal.__attrs_post_init__, commit_checks.since),
     fails=(f"{_HISTORIES}[25 computed from what the load appended-fail]",),
 )
 def what_was_read_is_judged_from_the_beginning_of_the_load(original, first, winners=None):
