@@ -102,7 +102,7 @@ class OpenBuffer:
 
     :param path: relative to the table.
     :param read_version: the version of the table that the writer's intent was formed on.
-    :param table_id: the table's id at that version (protocol: remembered target).
+    :param table_id: the table's id at that version (protocol: same table).
     :param read_time: when the entry of that version came into the store; ``None`` where the write replaces nothing, or
         there was no table. A table that was copied has other times.
     :param scanned: when Spark had staged the rows in a shared scan; ``None`` for rows that were staged here.

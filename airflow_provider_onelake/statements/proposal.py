@@ -98,7 +98,7 @@ class StatementProposal(Proposal[_T]):
         """Return the commit that keeps an older try or start from doing more; ``None`` where none may be at work.
 
         An older one decides on a version behind this commit, and finds its ``txn`` there; or it has committed before,
-        and this one is decided anew on what that left (protocol: generation).
+        and this one is decided anew on what that left (protocol: nothing to do).
 
         :param entry: of a statement that has found nothing to do.
         """
