@@ -85,11 +85,11 @@ class TaskRun:
 
         return Load(namespace=namespace, dag=self.load_name or self.dag, group=self.group, run=self.run)
 
-    def asker(self, log: DeltaLog, asked: str, task_start: Start, namespace: str, message: str | None) -> Asker:
+    def asker(self, log: DeltaLog, statement: str, task_start: Start, namespace: str, message: str | None) -> Asker:
         """Return who runs a statement, with the generation that the task's start has claimed.
 
         :param log: of the table.
-        :param asked: the operation, and what tells what is asked from what a corrected task asks: ``delete/where=…``.
+        :param statement: the operation, and what tells the statement from a corrected one, such as ``delete/where=…``.
         :param task_start: the task's first start or last clear; all tries of it are one statement.
         :param namespace: the deployment's name, from the connection.
         :param message: of the task's author, for people who read the table's history.
@@ -99,7 +99,7 @@ class TaskRun:
         from airflow_provider_onelake.statements.asker import Asker
 
         by = task_in_words(self.dag, self.label, self.run_id, namespace)
-        return Asker.of_task(log, self.owner(namespace), task_start, self.number, asked, by, message)
+        return Asker.of_task(log, self.owner(namespace), task_start, self.number, statement, by, message)
 
     def owner(self, namespace: str) -> str:
         """Name the task in its run.

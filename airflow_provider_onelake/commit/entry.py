@@ -38,7 +38,7 @@ class Entry:
 
     :param operation: as Delta calls it.
     :param parameters: of the operation; texts (protocol: texts in commitInfo).
-    :param told: what people read of the commit. Default: nothing.
+    :param message: what people read of the commit. Default: nothing.
     :param record: what the commit says of itself for this package, by the kind of the commit. Default: nothing.
     :param blind: whether the commit only adds rows, or none, and was not computed from the table.
     :param isolation: its level, as Delta calls it.
@@ -47,7 +47,7 @@ class Entry:
     :param txns: the versions of the ``txn`` actions by application id.
     :param definition: actions that change what the table is: ``protocol``, ``metaData``, ``domainMetadata``.
     :param removed: live ``add`` actions of the files that go.
-    :param kept: ``add`` actions of files that keep their row ids.
+    :param with_row_ids: ``add`` actions of files that keep their row ids.
     :param added: ``add`` actions of files that get row ids where the table tracks rows, and have none elsewhere.
     :param cdc: ``cdc`` actions for the change feed.
     :param data_change: whether rows leave the table by what is removed; a compaction only moves them.
@@ -55,7 +55,7 @@ class Entry:
 
     operation: str
     parameters: Mapping[str, str]
-    told: str | None = None
+    message: str | None = None
     record: StagedRecord = attrs.field(factory=StagedRecord)
     blind: bool = False
     isolation: str = "Serializable"
@@ -64,7 +64,7 @@ class Entry:
     txns: Mapping[str, int] = attrs.field(factory=dict)
     definition: Sequence[Action] = ()
     removed: Sequence[Add] = attrs.field(default=(), repr=False)
-    kept: Sequence[Add] = attrs.field(default=(), repr=False)
+    with_row_ids: Sequence[Add] = attrs.field(default=(), repr=False)
     added: Sequence[Add] = attrs.field(default=(), repr=False)
     cdc: Sequence[DataFile] = attrs.field(default=(), repr=False)
     data_change: bool = True
@@ -87,7 +87,7 @@ class Entry:
             "operationMetrics": {name: str(count) for name, count in self.metrics.items() if count is not None},
             "engineInfo": f"airflow-provider-onelake/{__version__}",
             "txnId": txn_id,
-            **({"userMetadata": self.told} if self.told else {}),
+            **({"userMetadata": self.message} if self.message else {}),
         }
         if self.record:
             info[STAGED] = {"format": FORMAT, **self.record}
@@ -102,7 +102,7 @@ class Entry:
             actions.append({"txn": {"appId": app_id, "version": turn, "lastUpdated": written}})
         actions += [*self.definition, *handed_out]
         actions += [{"remove": remove} for remove in removes]
-        actions += [{"add": file} for file in (*self.kept, *added)]
+        actions += [{"add": file} for file in (*self.with_row_ids, *added)]
         return actions + [{"cdc": file} for file in self.cdc]
 
 

@@ -124,7 +124,7 @@ class _TableCreation(Proposal[Snapshot]):
         }
         definition: list[Action] = [{"protocol": protocol}, {"metaData": metadata}]
         entry = Entry(
-            operation="CREATE TABLE", parameters=parameters, told=self._message, blind=True, definition=definition
+            operation="CREATE TABLE", parameters=parameters, message=self._message, blind=True, definition=definition
         )
         return Put(entry, Snapshot(-1, protocol, metadata, {}))
 
@@ -423,7 +423,9 @@ def _entry(new: list[Field], snapshot: Snapshot, random: Random, told: str | Non
         "configuration": configuration,
     }
     definition: list[Action] = [{"metaData": metadata}]
-    return Entry(operation="ADD COLUMNS", parameters={"columns": added}, told=told, blind=True, definition=definition)
+    return Entry(
+        operation="ADD COLUMNS", parameters={"columns": added}, message=told, blind=True, definition=definition
+    )
 
 
 def _map_columns(fields: list[dict[str, Any]], newest: int, random: Random | None = None) -> int:

@@ -182,7 +182,7 @@ class _Compaction(Proposal[CompactionResult]):
         return Entry(
             operation="OPTIMIZE",
             parameters={"predicate": "[]", "zOrderBy": json.dumps(list(zorder_by)), "auto": "false"},
-            told=of_task(self._by, told, self._message) if self._by else None,
+            message=of_task(self._by, told, self._message) if self._by else None,
             record={COMPACTION: {"shadow": self._shadow.path, "readVersion": self._shadow.snapshot.version}},
             isolation="SnapshotIsolation",
             metrics={

@@ -322,14 +322,14 @@ class _Restore(StatementProposal[Restored]):
             },
             definition=definition,
             removed=gone,
-            kept=kept,
+            with_row_ids=kept,
             added=[file for file in returned if not snapshot.has_row_tracking or "baseRowId" not in file],
         )
 
     def _says(self, **what: Any) -> Entry:
         version = self._before.version
         told = of_task(self.asker.by, f"back to version {version}", self.asker.message)
-        return self.entry({}, parameters={"version": str(version)}, told=told, **what)
+        return self.entry({}, parameters={"version": str(version)}, message=told, **what)
 
 
 def anchor_of(log: DeltaLog, snapshot: Snapshot) -> Anchor:

@@ -189,7 +189,7 @@ class _Alter(StatementProposal["Altered | _AlterRound"]):
             {ALTER: record},
             operation=(single and single.operation) or _OPERATION,
             parameters={"changes": encode(words)} if single is None else single.parameters,
-            told=of_task(self.asker.by, "; ".join(words), self.asker.message),
+            message=of_task(self.asker.by, "; ".join(words), self.asker.message),
             blind=not left.checks,
             definition=definition,
         )

@@ -61,8 +61,8 @@ class Asker:
     :param identity: by which the table knows the task, or the writer.
     :param generation: of the start.
     :param retried: whether an older try of the start may still be at work. Default: this is the first one.
-    :param asked: what is asked for: the operation and a digest, such as ``delete/where=…``. A task that was corrected
-        asks for something else. Empty for a MERGE, whose source has a fingerprint.
+    :param statement: what is asked for: the operation and a digest, such as ``delete/where=…``. A task that was
+        corrected asks for something else. Empty for a MERGE, whose source has a fingerprint.
     :param start: the id of the start. Default: empty, for a MERGE.
     :param by: who asks; shown to people.
     :param message: of the author, for people who read the table's history. Default: none.
@@ -71,14 +71,14 @@ class Asker:
     identity: Identity
     generation: int = 1
     retried: bool = False
-    asked: str = ""
+    statement: str = ""
     start: str = ""
     by: str
     message: str | None = None
 
     @classmethod
     def of_task(
-        cls, log: DeltaLog, owner: str, task_start: Start, number: int, asked: str, by: str, message: str | None
+        cls, log: DeltaLog, owner: str, task_start: Start, number: int, statement: str, by: str, message: str | None
     ) -> Asker:
         """Claim a generation for a task's start, or find the one that an earlier try of the start has claimed.
 
@@ -94,7 +94,7 @@ class Asker:
             identity=identity,
             generation=generation,
             retried=retried,
-            asked=asked,
+            statement=statement,
             start=task_start.id,
             by=by,
             message=message,
@@ -108,7 +108,7 @@ class Asker:
     @property
     def former_ids(self) -> tuple[str, str]:
         """The ``txn`` ids that an earlier release gave to a statement of a start, and of the task in any start."""
-        operation, _, what = self.asked.partition("/")
+        operation, _, what = self.statement.partition("/")
         owner = f"onelake-{operation}/{self.app_id.partition('/')[2]}"
         return f"{owner}/{quote(self.start, safe='')}/{what}", f"{owner}/{what}"
 
@@ -136,7 +136,7 @@ class Asker:
         if found is None or found.commit is None:
             return found
         why = None
-        if found.asked and self.asked and found.asked != self.asked:
+        if found.statement and self.statement and found.statement != self.statement:
             why = "was asked for something else then"
         elif found.is_undone:
             why = "was taken back by a RESTORE since, or by another table in place of this one"
@@ -153,7 +153,7 @@ class Asker:
         :param snapshot: the newest of the table.
         """
         same = (found for found in commits_of(log, {self.app_id, self.former_ids[1]}, snapshot) if not found.nothing)
-        return next((found for found in same if not found.is_undone and found.asked in ("", self.asked)), None)
+        return next((found for found in same if not found.is_undone and found.statement in ("", self.statement)), None)
 
 
 @attrs.frozen
@@ -180,9 +180,9 @@ class Earlier:
         return record if isinstance(record, dict) else {}
 
     @property
-    def asked(self) -> str:
+    def statement(self) -> str:
         """What the statement was; empty where the commit does not say, as in earlier releases its ``txn`` did."""
-        return str(self.record.get("asked") or "")
+        return str(self.record.get("statement") or "")
 
     @property
     def nothing(self) -> bool:

@@ -28,7 +28,7 @@ from airflow_provider_onelake.statements.engine import (
     Changed,
     RowStatement,
     RunRound,
-    Said,
+    StatementCommit,
     TakeOver,
     in_rounds,
 )
@@ -127,7 +127,7 @@ class _Change(RowStatement):
         """Return what says whether a file may have a row for which the predicate is true."""
         return self._concerned(snapshot)
 
-    def says(self, done: Rounds, counted: Changed, snapshot: Snapshot) -> Said:
+    def says(self, done: Rounds, counted: Changed, snapshot: Snapshot) -> StatementCommit:
         """Return the predicate, and how many rows were deleted or updated."""
         counts: Iterable[int | None]
         if self.operation == UPDATE:
@@ -135,7 +135,7 @@ class _Change(RowStatement):
         else:
             counts = [piece.rows_gone for piece in done.pieces]
         rows = None if None in counts else sum(count or 0 for count in counts)
-        return Said(
+        return StatementCommit(
             result=attrs.evolve(counted, rows=rows),
             parameters={"predicate": json.dumps([self._statement.predicate], ensure_ascii=False)},
             metrics={

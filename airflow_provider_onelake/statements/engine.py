@@ -93,7 +93,7 @@ class Changed:
 
 
 @attrs.frozen(kw_only=True)
-class Said:
+class StatementCommit:
     """What the commit of a statement says.
 
     :param result: of the statement.
@@ -152,7 +152,7 @@ class RowStatement(ABC):
         return done.unseen(present) or None
 
     @abstractmethod
-    def says(self, done: Rounds, counted: Changed, snapshot: Snapshot) -> Said:
+    def says(self, done: Rounds, counted: Changed, snapshot: Snapshot) -> StatementCommit:
         """Return what the commit says. The third question.
 
         :param done: what the rounds have done.
@@ -355,7 +355,7 @@ class _InRounds(StatementProposal["Changed | Unseen"]):
             metrics=said.metrics,
             tags=tags[0] if tags and all(each == tags[0] for each in tags) else {},
             removed=removed,
-            kept=again,
+            with_row_ids=again,
             added=added,
             cdc=[file for piece in pieces for file in piece.cdc],
         )

@@ -44,7 +44,7 @@ from airflow_provider_onelake.statements.engine import (
     Changed,
     RowStatement,
     RunRound,
-    Said,
+    StatementCommit,
     TakeOver,
     in_rounds,
 )
@@ -103,7 +103,9 @@ def merge(
     :raises OneLakeError: as :func:`~airflow_provider_onelake.statements.engine.in_rounds`.
     """
     (complete,) = with_statistics(transactions.log, [source])
-    done = in_rounds(transactions, _Merge(transactions.log, complete, retried), run_round, most_rounds, take_over)
+    done = in_rounds(
+        transactions, _MergeStatement(transactions.log, complete, retried), run_round, most_rounds, take_over
+    )
     assert isinstance(done, Merged)
     if done.status is StatementStatus.DONE and done.version is not None:
         marker = Publishing(done.version, _record_of(complete)).marker(complete.table_id)
@@ -111,7 +113,7 @@ def merge(
     return done
 
 
-class _Merge(RowStatement):
+class _MergeStatement(RowStatement):
     """One call of :func:`merge`."""
 
     ways = "; or let it look at the partitions that matter alone (covers), or allow more rounds (max_rounds)"
@@ -234,7 +236,7 @@ class _Merge(RowStatement):
         # Also where no file may hold a match: the rows are to be inserted then.
         return None if done.ran else list(present.values())
 
-    def says(self, done: Rounds, counted: Changed, snapshot: Snapshot) -> Said:
+    def says(self, done: Rounds, counted: Changed, snapshot: Snapshot) -> StatementCommit:
         """Return the clauses, the writer, and how many rows were inserted, updated and deleted.
 
         :raises UnexpectedRowsError: a row would come into a partition that ``covers`` leaves out.
@@ -243,7 +245,7 @@ class _Merge(RowStatement):
         metrics = [ran.metrics for ran, kept in done.ran if kept]
         counts = _counts(lambda metric: _sum([each.get(metric) for each in metrics]))
         nothing = counted.status is StatementStatus.NOTHING_TO_DO
-        return Said(
+        return StatementCommit(
             result=Merged(**attrs.asdict(counted), **counts),
             parameters=self._parameters(),
             metrics={

@@ -83,12 +83,12 @@ class StatementProposal(Proposal[_T]):
         :param what: the other fields of an :class:`Entry`.
         """
         asker = self.asker
-        asked = {"asked": asker.asked} if asker.asked else {}
+        statement = {"statement": asker.statement} if asker.statement else {}
         return Entry(
             **{
                 "operation": self._operation,
-                "told": of_task(asker.by, self.name, asker.message),
-                "record": {CHANGE: {**asked, **record}, **(more or {})},
+                "message": of_task(asker.by, self.name, asker.message),
+                "record": {CHANGE: {**statement, **record}, **(more or {})},
                 "txns": {asker.app_id: asker.generation},
                 **what,
             }
@@ -105,7 +105,7 @@ class StatementProposal(Proposal[_T]):
         if not self.asker.follows(snapshot):
             return None
         record: dict[str, Any] = {**entry.record.get(CHANGE, {}), "nothing": True}
-        return Put(attrs.evolve(entry, record={CHANGE: record}, told=f"{entry.told}. {NOTHING}"), snapshot)
+        return Put(attrs.evolve(entry, record={CHANGE: record}, message=f"{entry.message}. {NOTHING}"), snapshot)
 
     def check_table(self, snapshot: Snapshot) -> None:
         """Refuse a table that was made again, and one with features that we do not know."""

@@ -74,7 +74,7 @@ def build_entry(
     entry = Entry(
         operation="WRITE",
         parameters=batch.mode.parameters(snapshot.partitioning.types, batch.predicates),
-        told=of_write(specs, writers, settled, message, verdicts),
+        message=of_write(specs, writers, settled, message, verdicts),
         record={
             "load": specs[0].identity.load.id,
             "mode": batch.mode.name,

@@ -64,7 +64,7 @@ class _Retirement(Proposal[frozenset[str]]):
         return Entry(
             operation="WRITE",
             parameters={"mode": "Append"},
-            told=of_task(self._by, "took over the files of writers that have not published", None),
+            message=of_task(self._by, "took over the files of writers that have not published", None),
             record={"retired": list(app_ids)},
             blind=True,
             txns=dict.fromkeys(app_ids, RETIRED),

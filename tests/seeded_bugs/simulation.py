@@ -165,7 +165,7 @@ def a_round_under_another_definition_is_published(original, before, now):
     return None
 
 
-@seeded("A MERGE that inserts looks at all files together.", in_=merge._Merge.unread, fails=STATEMENTS)
+@seeded("A MERGE that inserts looks at all files together.", in_=merge._MergeStatement.unread, fails=STATEMENTS)
 def a_merge_that_inserts_takes_its_rounds_one_by_one(original, self, done, present):
     return engine.RowStatement.unread(self, done, present)
 
@@ -177,4 +177,4 @@ def a_file_that_held_a_match_may_go(original, self, present):
 
 @seeded("A MERGE is done once.", in_=asker.Asker.done_before, fails=STATEMENTS)
 def a_merge_does_not_ask_what_is_in_the_table(original, self, log, name, snapshot):
-    return original(self, log, name, snapshot) if self.asked else None
+    return original(self, log, name, snapshot) if self.statement else None

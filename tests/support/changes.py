@@ -72,7 +72,7 @@ def asker(name: str, task: str | None = None, start: str = "first", *, retried: 
         identity=TaskIdentity(f"test/dag/{task or name}/run"),
         generation=task_start.first_try,
         retried=retried,
-        asked=f"test/{name}",
+        statement=f"test/{name}",
         start=start,
         by="me",
     )
