@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.buffers.layout import beginning_path, json_at
-from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError
+from airflow_provider_onelake.exceptions import ObjectExistsError
 from airflow_provider_onelake.log.snapshot import NO_VERSION
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.buffers.claims import Turn
     from airflow_provider_onelake.buffers.identity import Load
-    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.storage.stores import Store
 
 
 @attrs.frozen
@@ -52,23 +53,20 @@ class Beginning:
         return self.version == NO_VERSION or self.table_id == table_id
 
 
-def beginning_of(log: DeltaLog, load: Load, generation: int, life: str) -> Beginning | None:
-    """Return where a load began for one of its writers. Whoever asks first decides it.
+def beginning_of(store: Store, load: Load, turn: Turn, life: str) -> Beginning | None:
+    """Return where a load began for one of its writers. Whoever begins first decides it.
 
-    :param log: of the table, which need not be there yet.
-    :param generation: of the writer, whose claim is made. A first one belongs to the first beginning of its load.
+    :param store: of the table, which need not be there yet.
+    :param turn: of the writer. One of the first generation belongs to the first beginning of its load.
     :param life: tells the clears of a run from one another, and runs that were made again. It is that of the start's
         first try.
     :returns: ``None`` where the note is damaged.
     """
-    path = beginning_path(f"{load.id} {life}" if generation > 1 else load.id)
-    try:
-        return Beginning.from_json(json_at(log.store, path))
-    except ObjectNotFoundError:
-        snapshot = log.snapshot_or_none()
+    path = beginning_path(f"{load.id} {life}" if turn.generation > 1 else load.id)
+    snapshot = turn.snapshot
     began = Beginning(snapshot.version, snapshot.table_id) if snapshot is not None else Beginning(NO_VERSION)
     try:
-        log.store.create(path, json.dumps(attrs.asdict(began)).encode())
+        store.create(path, json.dumps(attrs.asdict(began)).encode())
     except ObjectExistsError:
-        return Beginning.from_json(json_at(log.store, path))
+        return Beginning.from_json(json_at(store, path))
     return began

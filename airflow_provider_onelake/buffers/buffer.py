@@ -242,7 +242,7 @@ def twin(
 def open_buffer(
     store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock, *, footers: bool = False
 ) -> OpenBuffer:
-    """Make the table's twin for one attempt, or return the twin that this attempt made before.
+    """Make the table's twin for one attempt, with Delta's checksum, or return the twin that this attempt made before.
 
     :param snapshot: that the writer's intent is formed on.
     :param clock: for the time of the twin's version 0.
@@ -263,6 +263,7 @@ def open_buffer(
         store.create(f"{spec.buffer}/{version_path(0)}", dump_actions(actions))
     except ObjectExistsError:
         return read_open_buffer(store, spec.buffer)
+    put_checksum(store, spec.buffer, actions)
     metadata = of_kind(actions, "metaData")[0]
     return OpenBuffer(
         *(spec.buffer, spec, snapshot.version, snapshot.table_id, metadata),
@@ -294,9 +295,9 @@ def plan_of(log: DeltaLog, path: str) -> None:
 
 
 def write_checksum(store: Store, path: str) -> None:
-    """Put Delta's checksum file beside the version 0 of a buffer; see :func:`put_checksum`.
+    """Put Delta's checksum file beside the version 0 of a shared scan; see :func:`put_checksum`.
 
-    :param path: of the buffer, relative to the table. It has a version 0 and no files yet.
+    :param path: of the scan, relative to the table. It has a version 0 and no files yet.
     """
     put_checksum(store, path, _commit(store.get(f"{path}/{version_path(0)}"), path, 0).actions)
 
@@ -411,16 +412,19 @@ def _commit(data: bytes, path: str, version: int) -> Commit:
         raise BufferInvalidError(f"{error} {_AGAIN}") from error
 
 
-def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: bool = False) -> None:
-    """Complete a buffer for which Spark wrote nothing: an empty append makes no version (protocol: sealed when empty).
+def complete_buffer(log: DeltaLog, buffer: OpenBuffer, reads_target: bool = False) -> Buffer:
+    """Return a buffer for which the writer's Spark action has returned.
 
-    The writer calls this after its Spark action has returned. A buffer that Spark completed is left as it is.
+    Where Spark wrote nothing, complete it: an empty append makes no version (protocol: sealed when empty).
 
-    :param buffer: to seal.
-    :param clock: for the time of the version.
-    :param reads_target: whether the writer read the table itself.
+    :param reads_target: whether the writer read the table itself; recorded where the buffer has to be sealed.
+    :returns: the buffer, its files checked. If the writer has checks, it is ``unchecked`` as a rule.
+    :raises BufferLostError: files are gone already.
+    :raises BufferInvalidError: Spark did not leave an ordinary append.
     """
-    now = milliseconds(clock.now())
+    with suppress(BufferIncompleteError):
+        return read_rows(log.store, buffer)
+    now = milliseconds(log.clock.now())
     info: CommitInfo = {
         "timestamp": now,
         "operation": "WRITE",
@@ -430,7 +434,8 @@ def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: 
         "userMetadata": json.dumps({USER_METADATA: {"attempt": buffer.spec.attempt, "reads_target": reads_target}}),
     }
     with suppress(ObjectExistsError):
-        store.create(f"{buffer.path}/{version_path(1)}", dump_actions([{"commitInfo": info}]))
+        log.store.create(f"{buffer.path}/{version_path(1)}", dump_actions([{"commitInfo": info}]))
+    return read_rows(log.store, buffer)
 
 
 def read_buffer(store: Store, path: str) -> Buffer:
@@ -472,20 +477,28 @@ def _read_verdict(store: Store, path: str, spec: WriteSpec, rows: int | None) ->
 
 
 def read_staged(store: Store, path: str) -> Buffer:
-    """Read a buffer whose rows are staged: version 1 exists, and so does every file that it names.
+    """Read a buffer whose rows are staged; see :func:`read_rows`.
+
+    :param path: of the buffer, relative to the table.
+    :raises BufferIncompleteError: there is no version 0 or 1.
+    """
+    return read_rows(store, read_open_buffer(store, path))
+
+
+def read_rows(store: Store, opened: OpenBuffer) -> Buffer:
+    """Read the rows of a buffer: version 1 exists, and so does every file that it names.
 
     Protocol: exactly version 1, complete.
 
-    :param path: of the buffer, relative to the table.
+    :param opened: its version 0.
     :returns: the buffer, which may be ``unchecked`` or ``refused``.
     :raises BufferIncompleteError: there is no version 1.
     :raises BufferLostError: a file is gone or has another size.
     :raises BufferInvalidError: version 1 is not what an ordinary append leaves behind, or it or the verdict is damaged.
     """
-    opened = read_open_buffer(store, path)
+    path = opened.path
     entry = f"{path}/{version_path(1)}"
     try:
-        finished = opened.scanned or store.head(entry).modified
         data = store.get(entry)
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"The buffer {path} is not complete: its writer has not finished.") from error
@@ -508,7 +521,8 @@ def read_staged(store: Store, path: str) -> Buffer:
     return Buffer(
         **attrs.asdict(opened, recurse=False),
         adds=tuple(commit.adds),
-        finished=finished,
+        # A listing tells when the entry was put, as asking for the entry alone does.
+        finished=opened.scanned or (present.get(entry) or store.head(entry)).modified,
         oldest=oldest,
         reads_target=at_large or opened.spec.reads is not None,
         reads=None if at_large else opened.spec.reads,

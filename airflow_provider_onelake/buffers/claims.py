@@ -30,8 +30,8 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.storage.preflight import prove_create_only
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.buffers.spec import WriteSpec
     from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.stores import Store
 
 logger = logging.getLogger(__name__)
@@ -101,6 +101,32 @@ class Claim:
     task_start: Start | None
 
 
+@attrs.frozen
+class Turn:
+    """A writer's turn at the table: its generation, and what it found there.
+
+    :param generation: the number of the deliberate run; a retry keeps it.
+    :param snapshot: the newest of the table; ``None`` where there is no table.
+    :param directory: of the writer, as one listing shows it.
+    """
+
+    generation: int
+    snapshot: Snapshot | None = attrs.field(repr=False)
+    directory: WriterDirectory = attrs.field(repr=False)
+
+    @classmethod
+    def of(cls, log: DeltaLog, generation: int, directory: str) -> Turn:
+        """Look at the table, and then at the writer's directory.
+
+        :param directory: the path of the writer's directory.
+        """
+        return cls(generation, log.snapshot_or_none(), WriterDirectory.read(log.store, directory))
+
+    def anew(self, log: DeltaLog) -> Turn:
+        """Look again, for work that begins only now."""
+        return self.of(log, self.generation, self.directory.path)
+
+
 def begin(
     log: DeltaLog,
     identity: Identity,
@@ -108,37 +134,40 @@ def begin(
     *,
     prove: bool = False,
     is_rival: Callable[[Start], bool] = lambda _: True,
-) -> int:
-    """Claim a writer's key for a start, and return the start's generation: a new one, or the one that it began before.
+) -> Turn:
+    """Claim a writer's key for a start, and return the turn: of a new generation, or of the one that it began before.
 
     :param log: of the table, which need not be there yet.
+    :param identity: of the writer.
     :param task_start: that the attempt belongs to.
     :param prove: whether to prove, when a claim is made, that the store's create-only put is safe.
     :param is_rival: called with the newest claim's start where another task of the same run made that claim; says
         whether that task still has the key. A task loses its key where a mapped list changed and all of its tasks were
         cleared. Default: it still has the key.
+    :returns: the turn, with the table as it was after the claim, and the directory as it was before.
     :raises UnsafeStoreError: the store's create-only put overwrites what is there.
     :raises DuplicateWriterError: another task of the run has the key.
     :raises ZombieWriterError: a later start has claimed the key, or another run has taken over the writer's files.
     """
-    snapshot = log.snapshot_or_none()
-    # A full VACUUM by deltalake may have deleted the claims. The txn in the table is still there.
-    stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
-    check_not_retired(identity, stored, log.table)
     while True:
-        found = claims(log.store, identity)
+        turn = Turn.of(log, 0, identity.directory)
+        snapshot = turn.snapshot
+        # A full VACUUM by deltalake may have deleted the claims. The txn in the table is still there.
+        stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
+        check_not_retired(identity, stored, log.table)
+        found = _claims_in(log.store, turn.directory)
         newest = found[-1] if found else None
         if newest is not None:
             if newest.task_start is not None and newest.task_start.id == task_start.id:
-                return newest.generation
+                return attrs.evolve(turn, generation=newest.generation)
             _check_turn(identity, task_start, newest, found, is_rival)
-        generation = max(newest.generation if newest is not None else 0, stored) + 1
+        turn = attrs.evolve(turn, generation=max(newest.generation if newest is not None else 0, stored) + 1)
         try:
-            # The key that claims on disk have.
-            _put(log, identity, generation, task_start.task, prove=prove, deed=attrs.asdict(task_start))
+            _put(log, identity, turn.generation, task_start, prove)
         except ObjectExistsError:
             continue  # Another start was first, or our own put succeeded and its answer was lost: look again.
-        return generation
+        # What landed before the claim is the ground of this generation, and its load begins after that.
+        return attrs.evolve(turn, snapshot=log.snapshot_or_none())
 
 
 def _check_turn(
@@ -154,7 +183,10 @@ def _check_turn(
     """
     last = newest.task_start
     if last is not None and last.run_id == task_start.run_id and last.task != task_start.task and is_rival(last):
-        raise DuplicateWriterError(_duplicate(identity.key, last.task, task_start.task))
+        raise DuplicateWriterError(
+            f"Two writers of this run have the key {identity.key!r}: {last.task} and {task_start.task}. Give each its "
+            "own `writer`. This one staged nothing; the other carries on."
+        )
     followed = any(claim.task_start is not None and claim.task_start.id == task_start.id for claim in found)
     if followed or (last is not None and task_start.precedes(last)):
         by = f" by {last.task} of the run {last.run_id}" if last is not None else ""
@@ -164,18 +196,13 @@ def _check_turn(
         )
 
 
-def _duplicate(key: str, owner: str, task: str) -> str:
-    return (
-        f"Two writers of this run have the key {key!r}: {owner} and {task}. Give each its own `writer`. This one "
-        "staged nothing; the other carries on."
-    )
-
-
 def claims(store: Store, identity: Identity) -> list[Claim]:
     """Return the claims of a writer, the newest last."""
-    paths = WriterDirectory.read(store, identity.directory).claims
-    found = [_read(store, path, generation) for generation, path in paths.items()]
-    return sorted(found, key=lambda claim: claim.generation)
+    return _claims_in(store, WriterDirectory.read(store, identity.directory))
+
+
+def _claims_in(store: Store, directory: WriterDirectory) -> list[Claim]:
+    return [_read(store, path, generation) for generation, path in sorted(directory.claims.items())]
 
 
 def generation_of(store: Store, identity: Identity, task_start: str) -> int | None:
@@ -194,33 +221,18 @@ def start_of(store: Store, identity: Identity, generation: int) -> Start | None:
     return _read(store, claim_path(identity.directory, generation), generation).task_start
 
 
-def claim(log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
-    """Claim a writer's key for one task and generation, create-only; :func:`begin` says which generation.
+def check_newest(turn: Turn, key: str) -> None:
+    """Refuse a writer that was rerun since its turn came, as far as the turn's listing shows it.
 
-    :param prove: whether to prove, where a claim is made, that the store's create-only put is safe.
-    :raises UnsafeStoreError: the store's create-only put overwrites what is there.
-    :raises DuplicateWriterError: another task of the run has the key.
-    :raises ZombieWriterError: a newer generation has claimed it.
-    :raises BufferInvalidError: the claim is damaged.
+    :param key: of the writer.
+    :raises ZombieWriterError: a newer generation has claimed the key.
     """
-    newest = WriterDirectory.read(log.store, spec.identity.directory).generation
-    if newest > spec.generation:
+    newest = turn.directory.generation
+    if newest > turn.generation:
         raise ZombieWriterError(
-            f"Writer {spec.identity.key!r} has been rerun since (generation {newest}, this attempt is of "
-            f"{spec.generation}). Nothing was staged; the newer one carries on."
+            f"Writer {key!r} has been rerun since (generation {newest}, this attempt is of {turn.generation}). "
+            "Nothing was staged; the newer one carries on."
         )
-    try:
-        _put(log, spec.identity, spec.generation, spec.task, prove=prove)
-    except ObjectExistsError:
-        path = claim_path(spec.identity.directory, spec.generation)
-        owner = _read(log.store, path, spec.generation).task
-        if not owner:
-            raise BufferInvalidError(
-                f"The claim {path} is damaged, so nobody knows which task has its writer's key in this run. Nothing "
-                "was changed. If no other task of the run has that key, delete the file and clear the task."
-            ) from None
-        if owner != spec.task:
-            raise DuplicateWriterError(_duplicate(spec.identity.key, owner, spec.task)) from None
 
 
 def check_not_retired(identity: Identity, stored: int | None, table: str) -> None:
@@ -264,14 +276,14 @@ def claimant(store: Store, path: str) -> WriterIdentity | None:
     return writer
 
 
-def _put(log: DeltaLog, identity: Identity, generation: int, task: str, *, prove: bool, **more: object) -> None:
+def _put(log: DeltaLog, identity: Identity, generation: int, task_start: Start, prove: bool) -> None:
     """Put a claim.
 
     :param prove: whether to prove that the store refuses to put another one over it.
-    :param more: what the claim says beside its task and its writer.
     """
     path = claim_path(identity.directory, generation)
-    claimed = {"task": task, "app_id": identity.app_id, **more}
+    # `deed` is the name that it has in the claims on disk.
+    claimed = {"task": task_start.task, "app_id": identity.app_id, "deed": attrs.asdict(task_start)}
     log.store.create(path, json.dumps(claimed).encode())
     if prove:
         prove_create_only(log.store, path, json.dumps({**claimed, "again": True}).encode(), log.table)

@@ -25,12 +25,12 @@ import attrs
 from airflow_provider_onelake.buffers.buffer import (
     USER_METADATA,
     Buffer,
+    complete_buffer,
     lifetime,
     made_on,
     read_open_buffer,
-    read_staged,
+    read_rows,
     record_in,
-    seal_if_empty,
     twin,
 )
 from airflow_provider_onelake.buffers.layout import (
@@ -309,9 +309,9 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
         # Of an earlier try that died between the two versions, complete the buffer in its name.
         with suppress(ObjectExistsError):
             store.create(f"{share}/{version_path(1)}", dump_actions(entry))
+        buffer = read_rows(store, opened)
     else:
-        seal_if_empty(store, opened, log.clock)
-    buffer = read_staged(store, share)
+        buffer = complete_buffer(log, opened)
     logger.info("%s: writer %s adopts %d files of the shared scan %s", log.table, spec.identity.key, len(mine), path)
     return buffer
 

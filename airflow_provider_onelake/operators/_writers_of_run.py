@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.buffers.spec import WriteSpec
     from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
 
 WRITER_XCOM = "writer"
 """The XCom in which every writer names itself before it asks the store or Spark for anything."""
@@ -361,11 +362,12 @@ def check_published(writer: Any) -> None:
         )
 
 
-def check_orphans(context: Context, log: DeltaLog, spec: WriteSpec, former: str | None) -> None:
+def check_orphans(
+    context: Context, log: DeltaLog, spec: WriteSpec, snapshot: Snapshot | None, former: str | None
+) -> None:
     """Before Spark is asked, refuse to double rows that the run published under a name that no task has now."""
     from airflow_provider_onelake.writes.orphans import check_no_orphans, check_other_dags, is_new_beside_others
 
-    snapshot = log.snapshot_or_none()
     if snapshot is None or spec.identity.app_id in snapshot.txns:
         return
     check_other_dags(log, spec, snapshot, former)

@@ -315,7 +315,7 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
         from airflow_provider_onelake.buffers.beginnings import beginning_of
         from airflow_provider_onelake.buffers.claims import begin
         from airflow_provider_onelake.steps.write import write
-        from airflow_provider_onelake.writes.losses import left_out_of, loss_of
+        from airflow_provider_onelake.writes.losses import loss_of
         from airflow_provider_onelake.writes.orphans import check_former_name
 
         with terminal_errors_fail(self.hook):
@@ -338,19 +338,19 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
             who = run.load(self.hook.namespace).writer(key)
             # The claim is the load's first write, so who may not write learns it here, before Spark is asked.
             with self.errors_explained():
-                generation = begin(table.log, who, task_start, prove=terms.tuning.preflight, is_rival=rivals(context))
-                began = beginning_of(table.log, who.load, generation, task_start.life)
-                spec = terms.spec(who, run, generation, files, began)
+                turn = begin(table.log, who, task_start, prove=terms.tuning.preflight, is_rival=rivals(context))
+                began = beginning_of(table.log.store, who.load, turn, task_start.life)
+                spec = terms.spec(who, run, turn.generation, files, began)
                 check_former_name(table.log, spec, run.former)
-                check_orphans(context, table.log, spec, run.former)
-            self.log.info("Writer %s of %s: generation %d, attempt %s", key, table.name, generation, run.attempt)
+                check_orphans(context, table.log, spec, turn.snapshot, run.former)
+            self.log.info("Writer %s of %s: generation %d, attempt %s", key, table.name, spec.generation, run.attempt)
             policy, on_set_aside = self._policies()
             metrics = Metrics.of(context["ti"], table.address)
             check_files = partial(self._check_planned, terms.query) if spec.planned is not None else None
             scan = offered(context)
             retried = run.number > task_start.first_try
             try:
-                done = write(spec, terms, table, self.spark, metrics, policy, scan, check_files, retried=retried)
+                done = write(spec, turn, terms, table, self.spark, metrics, policy, scan, check_files, retried=retried)
             except OneLakeError as error:
                 # By this, reconcile says what it made good; and of a rerun that was refused, it tells an earlier try's
                 # rows from those of a worker that died after its commit.
@@ -359,7 +359,7 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
                     context["writer_outcome"] = "refused"  # type: ignore[typeddict-unknown-key]
                 raise
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
-            losses = left_out_of(table.log, done.version)
+            losses = done.left_out(table.log)
             if done.status != "staged":
                 result["left_out"] = losses
             context["writer_outcome"] = done.in_short  # type: ignore[typeddict-unknown-key]

@@ -88,7 +88,7 @@ class Asker:
         :raises ZombieWriterError: a newer start has claimed one.
         """
         identity = TaskIdentity(owner)
-        generation = begin(log, identity, task_start)
+        generation = begin(log, identity, task_start).generation
         retried = number > task_start.first_try
         return cls(
             identity=identity,

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.commit.words import counted, rows_in_words
+from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.modes import Merge
+from airflow_provider_onelake.writes.losses import left_out_of
+from airflow_provider_onelake.writes.policy import Settlement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_provider_onelake.buffers.buffer import Buffer
     from airflow_provider_onelake.history.reruns import Skip
-    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.maintenance import compact, compaction, vacuum
     from airflow_provider_onelake.statements.merge import Merged
     from airflow_provider_onelake.writes.publish import Publication
@@ -126,6 +129,16 @@ class Written:
             return 0
         return self.publication.batch.placed[0].rows_unexpected
 
+    def left_out(self, log: DeltaLog) -> list[str]:
+        """Say which rows the policy left out, in a sentence for each commit in conflict.
+
+        :param log: of the table. It is asked where an earlier try has committed them.
+        """
+        if self.skipped is None:
+            return left_out_of(self.publication.settlements if self.publication is not None else ())
+        commit = log.commit(self.skipped.version) if self.skipped.version is not None else None
+        return left_out_of(Settlement.of(commit)) if commit is not None else []
+
     def to_json(self) -> dict[str, Any]:
         """Return what was done, by the keys that ``OneLakeWriteOperator`` describes."""
         result: dict[str, Any] = {"status": self.status, "version": self.version}
@@ -195,9 +208,11 @@ def checks_told(buffers: Iterable[Buffer]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def partitions_of(buffer: Buffer, snapshot: Snapshot) -> tuple[str, ...]:
+def partitions_of(buffer: Buffer) -> tuple[str, ...]:
     """Return the partitions of a buffer, as people write them."""
-    split = snapshot.partitioning
+    if buffer.spec.mode.own_columns:
+        return ()
+    split = Partitioning.of(buffer.metadata)
     return tuple(sorted({split.describe(split.partition(add["partitionValues"])) for add in buffer.adds}))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -53,29 +53,23 @@ class SparkWork:
         if self._stopped:
             raise AirflowException("The task was stopped, its Spark work with it. Nothing was published after that.")
 
-    def settle_earlier(self, table: Table, spec: WriteSpec, *, prove: bool = False) -> None:
+    def settle_earlier(self, table: Table, spec: WriteSpec, buffers: Iterable[str]) -> bool:
         """Wait for a Spark job that an earlier try left running, or kill the job if the work has changed since.
 
         Only some engines' jobs go on when the task's worker dies. The caller finds the rows that such a job staged
         among the writer's buffers.
 
-        :param spec: of this attempt.
-        :param prove: whether to prove with the claim that the store refuses a second create-only put.
-        :raises DuplicateWriterError: another task of the run has the writer's key.
-        :raises ZombieWriterError: a newer generation of the writer has begun.
+        :param spec: of this attempt. Its generation is claimed: a zombie, or a second task with the same key, must not
+            touch another task's driver.
+        :param buffers: the paths of the writer's buffers.
+        :returns: whether there was such a job, so that time has passed.
         """
         from airflow_provider_onelake.buffers.buffer import read_open_buffer
-        from airflow_provider_onelake.buffers.claims import claim
-        from airflow_provider_onelake.buffers.layout import WriterDirectory
         from airflow_provider_onelake.buffers.markers import read_marker
         from airflow_provider_onelake.writes.prepare import same_work
 
-        if not self.engine().outlives_the_task:
-            return
-        # Claim first: a zombie, or a second task with the same key, must not touch another task's driver.
-        claim(table.log, spec, prove=prove)
-        store = table.log.store
-        for path in WriterDirectory.read(store, spec.identity.directory).buffers:
+        found, store = False, table.log.store
+        for path in buffers if self.engine().outlives_the_task else ():
             try:
                 earlier = read_open_buffer(store, path).spec
             except BufferInvalidError:
@@ -85,6 +79,8 @@ class SparkWork:
             if is_own and read_marker(store, path) is None and earlier.attempt != spec.attempt:
                 end = self.wait_for_job if same_work(earlier, spec) else self.kill_job
                 end(table, earlier.attempt, StageJob.doing)
+                found = True
+        return found
 
     def left_at_work(self, table: Table, owner: str, doing: str) -> list[str]:
         """Return the earlier attempts whose Spark jobs may still run.

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import Buffer, audited, plan_of, write_checksum
-from airflow_provider_onelake.buffers.layout import WriterDirectory, is_share
+from airflow_provider_onelake.buffers.buffer import Buffer, audited, complete_buffer, plan_of
 from airflow_provider_onelake.buffers.markers import MERGED, set_aside, try_to_mark
 from airflow_provider_onelake.buffers.read_shadow import open_read_shadow
 from airflow_provider_onelake.buffers.scan import checks_told
@@ -38,17 +37,20 @@ from airflow_provider_onelake.steps.create import plan
 from airflow_provider_onelake.steps.last_loads import judged_by_loads
 from airflow_provider_onelake.steps.merge import merge_buffer
 from airflow_provider_onelake.steps.outcomes import Written, partitions_of
-from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
-from airflow_provider_onelake.writes.publish import Publication, PublishStatus, overtaken_by
+from airflow_provider_onelake.writes.prepare import prepare
+from airflow_provider_onelake.writes.publish import Publication, PublishStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from airflow_provider_onelake.buffers.buffer import OpenBuffer
+    from airflow_provider_onelake.buffers.claims import Turn
     from airflow_provider_onelake.buffers.spec import WriteSpec
     from airflow_provider_onelake.choices import Policy
     from airflow_provider_onelake.log.actions import Metadata
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.modes import Mode
     from airflow_provider_onelake.observability.metrics import Metrics
     from airflow_provider_onelake.steps.spark import SparkWork
     from airflow_provider_onelake.steps.write_terms import WriteTerms
@@ -62,6 +64,7 @@ MOST_RERUNS = 3
 
 def write(
     spec: WriteSpec,
+    turn: Turn,
     terms: WriteTerms,
     table: Table,
     spark: SparkWork,
@@ -79,6 +82,7 @@ def write(
     result says so.
 
     :param spec: of this attempt.
+    :param turn: of the writer.
     :param terms: what was asked.
     :param policy: by which the writer settles its conflicts.
     :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
@@ -89,66 +93,57 @@ def write(
     :raises OutOfDateError: the rows came too late each time that they were staged.
     :raises ConflictError: the policy refuses the write.
     """
-    return _Writing(spec, terms, table, spark, metrics, scan, check_files, retried).run(policy)
+    return _Writing(terms, table, spark, metrics, policy, scan, check_files, retried).write(spec, turn)
 
 
+@attrs.define(slots=False)
 class _Writing:
     """One call of :func:`write`."""
 
-    def __init__(
-        self,
-        spec: WriteSpec,
-        terms: WriteTerms,
-        table: Table,
-        spark: SparkWork,
-        metrics: Metrics,
-        scan: str | None,
-        check_files: Callable[[], None] | None,
-        retried: bool,
-    ) -> None:
-        self._first = spec
-        self._terms = terms
-        self._table = table
-        self._log = table.log
-        self._spark = spark
-        self._metrics = metrics
-        self._scan = scan
-        self._check_files = check_files
-        self._retried = retried
-        self._key = spec.identity.key
-        self._publications: list[Publication] = []
-        self._staged: Buffer | None = None
-        self._make: Callable[[], Snapshot] = table.log.snapshot
+    _terms: WriteTerms
+    _table: Table
+    _spark: SparkWork
+    _metrics: Metrics
+    _policy: Policy
+    _scan: str | None
+    _check_files: Callable[[], None] | None
+    _retried: bool
+    _publications: list[Publication] = attrs.field(init=False, factory=list)
 
-    def run(self, policy: Policy) -> Written:
-        if self._log.snapshot_or_none() is None:
-            self._plan()
-        rerun = self._last_rerun()
+    def __attrs_post_init__(self) -> None:
+        self._log = self._table.log
+        self._make: Callable[[], Snapshot] = self._log.snapshot
+
+    def write(self, spec: WriteSpec, turn: Turn) -> Written:
+        if turn.snapshot is None:
+            self._plan(spec)
+            turn = attrs.evolve(turn, snapshot=self._log.snapshot())
+        # A task that is back from the triggerer carries on with its last rerun that has a buffer.
+        begun = (n for n in range(1, MOST_RERUNS + 1) if _rerun_of(spec, n).buffer in turn.directory.buffers)
+        rerun = max(begun, default=0)
         while True:
-            self._check_partitioned_as_asked()
+            done = self._stage(_rerun_of(spec, rerun), turn)
             try:
-                done = self._write(_rerun_of(self._first, rerun), policy)
+                done = self._settled(done, spec.mode)
                 break
             except OutOfDateError as error:
-                if rerun >= MOST_RERUNS or self._staged is None:
+                if rerun >= MOST_RERUNS or done.buffer is None:
                     raise
                 rerun += 1
-                self._give_up(self._staged, error, rerun)
+                self._give_up(done.buffer, error, rerun)
+                turn = turn.anew(self._log)
         if done.without_rows:
             # Who sets allow_empty expects sources without rows.
-            level = logging.INFO if self._first.allow_empty else logging.WARNING
-            logger.log(level, "%s: writer %s: %s", self._table.name, self._key, done.without_rows)
+            level = logging.INFO if spec.allow_empty else logging.WARNING
+            logger.log(level, "%s: writer %s: %s", self._table.name, spec.identity.key, done.without_rows)
         return attrs.evolve(done, reruns=rerun, publications=tuple(self._publications))
 
-    def _last_rerun(self) -> int:
-        """Return the last rerun that has a buffer: a task that is back from the triggerer carries on with it."""
-        begun = set(WriterDirectory.read(self._log.store, self._first.identity.directory).buffers)
-        reruns = range(1, MOST_RERUNS + 1)
-        return max((n for n in reruns if _rerun_of(self._first, n).buffer in begun), default=0)
-
-    def _write(self, spec: WriteSpec, policy: Policy) -> Written:
-        table, preflight = self._table, self._terms.tuning.preflight
-        self._spark.settle_earlier(table, spec, prove=preflight)
+    def _stage(self, spec: WriteSpec, turn: Turn) -> Written:
+        """Return what is staged, and whether its checks refuse it; or why nothing is."""
+        table, key = self._table, spec.identity.key
+        self._check_partitioned_as_asked(turn)
+        if self._spark.settle_earlier(table, spec, turn.directory.buffers):
+            turn = turn.anew(self._log)
         evolve: Callable[[Snapshot], Snapshot] | None = None
         if spec.mode.own_columns:
             evolve = partial(self._with_own_columns, spec)
@@ -156,83 +151,73 @@ class _Writing:
             evolve = partial(self._evolve, spec)
         # The source of a merge is a table of its own, which Spark reads in each round. No scan has a view `target`.
         scan = None if spec.mode.in_rounds or spec.reads is not None else self._scan
-        begin = partial(prepare, self._log, spec, evolve, prove=preflight, footers=True)
-        decision = begin(scan=scan)
-        if isinstance(decision, Buffer) and is_share(decision.path) and self._is_older_than_others(decision):
-            decision = begin()
+        decision = prepare(self._log, spec, turn, evolve, footers=True, scan=scan)
         if isinstance(decision, Skip):
-            logger.warning("%s: writer %s is skipped: %s", table.name, self._key, decision.reason)
+            logger.warning("%s: writer %s is skipped: %s", table.name, key, decision.reason)
             return Written(skipped=decision)
-        reused = isinstance(decision, Buffer)
-        told: Mapping[str, Any] | None = None
+        told: Mapping[str, Any] | None
         if isinstance(decision, Buffer):
             buffer = decision
             told = checks_told(self._log.store, buffer)
-            logger.info("%s: writer %s finds its rows staged in %s", table.name, self._key, buffer.path)
+            logger.info("%s: writer %s finds its rows staged in %s", table.name, key, buffer.path)
             if buffer.path == spec.buffer:
                 # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
                 self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
         else:
             self._check_unchanged(decision.path)
-            write_checksum(self._log.store, decision.path)
-            job = self._job(
-                spec, buffer=decision, evolves=self._terms.definition.adds_columns and not spec.mode.in_rounds
-            )
-            staged = self._spark.engine().stage(job)
+            evolves = self._terms.definition.adds_columns and not spec.mode.in_rounds
+            staged = self._spark.engine().stage(self._job(spec, buffer=decision, evolves=evolves))
             self._spark.check_not_stopped()
             if spec.reads is not None and staged.reads_target:
                 logger.warning(
                     "%s: writer %s reads the table by another name than `target`, so a change in any partition counts",
                     table.name,
-                    self._key,
+                    key,
                 )
-            buffer = complete(self._log, decision.path, staged.reads_target)
+            buffer = complete_buffer(self._log, decision, staged.reads_target)
             told = staged.checks.get("")
-            logger.info("%s: writer %s staged %s rows in %s", table.name, self._key, buffer.rows, buffer.path)
+            logger.info("%s: writer %s staged %s rows in %s", table.name, key, buffer.rows, buffer.path)
         self._check_unchanged(buffer.path)
-        self._staged = buffer = self._audited(buffer, told)
+        buffer = self._audited(buffer, told, spec)
+        reused = isinstance(decision, Buffer)
         # Rows that this attempt's own driver staged while the task was deferred are new, so count them as staged.
         self._metrics.staged(buffer, reused=reused and buffer.spec.attempt != spec.attempt)
-        partitions = () if spec.mode.own_columns else partitions_of(buffer, self._log.snapshot())
-        done = Written(buffer=buffer, partitions=partitions, reused=reused)
-        if buffer.refused:
+        return Written(buffer=buffer, partitions=partitions_of(buffer), reused=reused)
+
+    def _settled(self, done: Written, mode: Mode) -> Written:
+        """Publish what is staged, if this task has to.
+
+        :param mode: as it was asked. A buffer does not keep all of it.
+        """
+        buffer = done.buffer
+        if buffer is None or buffer.refused:
             return done
-        if spec.mode.in_rounds:
-            check_not_set_aside(self._log.store, buffer)
-            self._spark.check_not_stopped()
-            mode = self._first.mode
-            assert isinstance(mode, Merge)
-            if not buffer.adds and self._log.snapshot_or_none() is None:
-                try_to_mark(self._log, buffer.path, {MERGED: True, "reason": "there is no row, and no table"})
-                return attrs.evolve(done, publication=Publication(PublishStatus.NOTHING, None))
-            if buffer.read_version == NO_VERSION:
-                # Spark merges into a table, so it is made now.
-                buffer = attrs.evolve(buffer, table_id=self._make().table_id)
-            merged = merge_buffer(
-                table,
-                self._spark,
-                buffer,
-                max_rounds=mode.max_rounds,
-                v_order=self._terms.tuning.v_order,
-                retried=self._retried,
-            )
-            return attrs.evolve(done, merged=merged)
+        if isinstance(mode, Merge):
+            return self._merged(done, buffer, mode)
         if buffer.spec.publish is PublishMode.TOGETHER:
             check_not_set_aside(self._log.store, buffer)
             return done
         self._spark.check_not_stopped()
-        return attrs.evolve(done, publication=self._publish(buffer, policy))
+        return attrs.evolve(done, publication=self._publish(buffer))
 
-    def _is_older_than_others(self, adopted: Buffer) -> bool:
-        """Set rows of a shared scan aside that others have overtaken, and say whether they have.
-
-        A writer may wait for hours for its slot. By its own scan it reads the source after what others changed.
-        """
-        why = overtaken_by(self._log, adopted, self._log.snapshot())
-        if why is not None:
-            logger.info("%s: writer %s does not use the shared scan: %s", self._table.name, self._key, why)
-            set_aside(self._log.store, adopted.path, f"since the shared scan, {why}")
-        return why is not None
+    def _merged(self, done: Written, buffer: Buffer, mode: Merge) -> Written:
+        check_not_set_aside(self._log.store, buffer)
+        self._spark.check_not_stopped()
+        if not buffer.adds and self._log.snapshot_or_none() is None:
+            try_to_mark(self._log, buffer.path, {MERGED: True, "reason": "there is no row, and no table"})
+            return attrs.evolve(done, publication=Publication(PublishStatus.NOTHING, None))
+        if buffer.read_version == NO_VERSION:
+            # Spark merges into a table, so it is made now.
+            buffer = attrs.evolve(buffer, table_id=self._make().table_id)
+        merged = merge_buffer(
+            self._table,
+            self._spark,
+            buffer,
+            max_rounds=mode.max_rounds,
+            v_order=self._terms.tuning.v_order,
+            retried=self._retried,
+        )
+        return attrs.evolve(done, merged=merged)
 
     def _check_unchanged(self, path: str) -> None:
         """Refuse files that are not as they were planned, and keep what was read of them from being published.
@@ -247,16 +232,17 @@ class _Writing:
             set_aside(self._log.store, path, str(error))
             raise
 
-    def _audited(self, buffer: Buffer, told: Mapping[str, Any] | None) -> Buffer:
+    def _audited(self, buffer: Buffer, told: Mapping[str, Any] | None, spec: WriteSpec) -> Buffer:
         """Return the buffer with the verdict of its checks, which is kept beside the rows (protocol: audited).
 
         :param told: what the Spark job that staged the rows says of the checks; ``None`` where it does not.
+        :param spec: of this attempt. Another one may have staged the rows.
         """
         checks = buffer.spec.checks
         if not checks:
             return buffer
         if buffer.unchecked:
-            verdict = self._judged(buffer, told)
+            verdict = self._judged(buffer, told, spec)
             self._spark.check_not_stopped()
             buffer = audited(self._log.store, buffer, verdict)
         self._tell(buffer)
@@ -274,23 +260,26 @@ class _Writing:
         elif buffer.verdict.failed:
             failed = "; ".join(map(str, buffer.verdict.failed))
             logger.warning(
-                "%s: rows of writer %s fail checks, and are published: %s", self._table.name, self._key, failed
+                "%s: rows of writer %s fail checks, and are published: %s",
+                self._table.name,
+                buffer.spec.identity.key,
+                failed,
             )
 
     def _uri(self, path: str) -> str:
         return self._table.address.child(path).spark_uri
 
-    def _judged(self, buffer: Buffer, told: Mapping[str, Any] | None) -> Verdict:
+    def _judged(self, buffer: Buffer, told: Mapping[str, Any] | None, asker: WriteSpec) -> Verdict:
         """Say what the checks say. Those that compare with the last loads need the number of rows, and no Spark."""
         spec, rows = buffer.spec, buffer.rows
         if in_sql(spec.checks) or rows is None:
-            verdict = Verdict.of(in_sql(spec.checks), told) or self._check(buffer)
+            verdict = Verdict.of(in_sql(spec.checks), told) or self._check(buffer, asker)
         else:
             verdict = Verdict(rows, ())
         by_loads = judged_by_loads(self._log, spec.identity, spec.checks, verdict.rows)
         return verdict.joined(by_loads, spec.checks)
 
-    def _check(self, buffer: Buffer) -> Verdict:
+    def _check(self, buffer: Buffer, asker: WriteSpec) -> Verdict:
         """Have Spark evaluate the checks in SQL over rows that another try, or a shared scan, has staged."""
         checks = in_sql(buffer.spec.checks)
         job = AuditJob(
@@ -298,45 +287,45 @@ class _Writing:
             buffer_uri=self._uri(buffer.path),
             metadata=buffer.metadata,
             checks=checks,
-            attempt=self._first.attempt,
-            label=f"writer {self._key} of task {self._first.task}",
-            owner=self._first.identity.app_id,
+            attempt=asker.attempt,
+            label=f"writer {asker.identity.key} of task {asker.task}",
+            owner=asker.identity.app_id,
         )
         verdict = Verdict.of(checks, self._spark.engine().audit(job).checks.get(""))
         if verdict is None:
             raise SparkJobError(
-                f"Spark did not say whether the rows of writer {self._key!r} for {self._table.name} pass their checks. "
-                "Nothing was published; a retry asks again."
+                f"Spark did not say whether the rows of writer {asker.identity.key!r} for {self._table.name} pass "
+                "their checks. Nothing was published; a retry asks again."
             )
         return verdict
 
-    def _plan(self) -> None:
+    def _plan(self, spec: WriteSpec) -> None:
         """Plan the table with the columns of the rows; make it, if its author gave `schema`."""
-        if self._first.reads is not None and not self._terms.definition.new_table.schema:
+        if spec.reads is not None and not self._terms.definition.new_table.schema:
             raise InvalidWriteError(
-                f"There is no table at {self._table.name} yet, and writer {self._key!r} is to read it. Nothing was "
-                "staged: give `schema`, the columns to create it with."
+                f"There is no table at {self._table.name} yet, and writer {spec.identity.key!r} is to read it. Nothing "
+                "was staged: give `schema`, the columns to create it with."
             )
-        if self._first.mode.own_columns and not self._terms.definition.new_table.schema:
+        if spec.mode.own_columns and not self._terms.definition.new_table.schema:
             raise InvalidWriteError(
                 f"There is no table at {self._table.name} yet, and the source of a MERGE with `when` or `on` may have "
                 "columns that are not for it. Nothing was staged: give `schema`, the columns to create it with."
             )
-        if not (self._first.mode.in_rounds or self._terms.definition.new_table.schema):
+        if not (spec.mode.in_rounds or self._terms.definition.new_table.schema):
             # A shared scan has asked Spark for the columns, and so has this attempt, if it is back from the triggerer.
-            for asked in filter(None, (self._scan, self._first.buffer)):
+            for asked in filter(None, (self._scan, spec.buffer)):
                 with suppress(ObjectNotFoundError):
                     plan_of(self._log, asked)
         if self._log.planned is None:
-            job = self._job(self._first, creates=True)
-            self._make = plan(self._table, self._spark, job, self._terms.definition, of_writer(self._first))
+            job = self._job(spec, creates=True)
+            self._make = plan(self._table, self._spark, job, self._terms.definition, of_writer(spec))
         if self._terms.definition.new_table.schema:
             self._make()
 
-    def _check_partitioned_as_asked(self) -> None:
+    def _check_partitioned_as_asked(self, turn: Turn) -> None:
         wanted = self._terms.definition.partition_columns
-        actual = list(self._log.snapshot().partitioning.types)
-        if wanted is not None and wanted != actual:
+        actual = list(turn.snapshot.partitioning.types) if turn.snapshot is not None else wanted
+        if wanted is not None and actual is not None and wanted != actual:
             raise InvalidWriteError(
                 f"{self._table.name} is partitioned by {', '.join(actual) or 'nothing'}, and partition_by asks for "
                 f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, or write another table."
@@ -368,9 +357,10 @@ class _Writing:
         committer, generated = self._table.committer(), self._terms.definition.generated
         return add_columns(committer, schema_json, fits, generated=generated, told=of_writer(spec))
 
-    def _publish(self, buffer: Buffer, policy: Policy) -> Publication:
+    def _publish(self, buffer: Buffer) -> Publication:
+        key = buffer.spec.identity.key
         try:
-            publication = self._table.committer(self._observe).publish([buffer], policy)
+            publication = self._table.committer(self._observe).publish([buffer], self._policy)
         except BufferDoesNotFitError as error:
             if buffer.read_version != NO_VERSION:
                 raise
@@ -380,16 +370,16 @@ class _Writing:
         if done.status == "set_aside" and publication.version is None:
             check_not_set_aside(self._log.store, buffer)
         for settlement in publication.settlements:
-            logger.warning("%s: writer %s: %s", self._table.name, self._key, settlement)
+            logger.warning("%s: writer %s: %s", self._table.name, key, settlement)
         if done.rows_unexpected != 0:
             logger.warning(
                 "%s: writer %s staged %s rows outside of its expected partitions; they stay in %s, unpublished",
                 self._table.name,
-                self._key,
+                key,
                 done.rows_unexpected,
                 buffer.path,
             )
-        logger.info("%s: version %s, writer %s: %s", self._table.name, publication.version, self._key, done.status)
+        logger.info("%s: version %s, writer %s: %s", self._table.name, publication.version, key, done.status)
         return publication
 
     def _observe(self, publication: Publication) -> None:
@@ -403,7 +393,7 @@ class _Writing:
             "%s: the rows of writer %s came too late and are staged anew on the newest version (rerun %d of at most "
             "%d): %s",
             self._table.name,
-            self._key,
+            buffer.spec.identity.key,
             rerun,
             MOST_RERUNS,
             error,
@@ -411,7 +401,7 @@ class _Writing:
         set_aside(self._log.store, buffer.path, f"staged anew: {error}")
 
     def _job(
-        self, spec: WriteSpec, *, buffer: Stage | None = None, creates: bool = False, evolves: bool = False
+        self, spec: WriteSpec, *, buffer: OpenBuffer | None = None, creates: bool = False, evolves: bool = False
     ) -> StageJob:
         terms, definition = self._terms.job(), self._terms.definition
         if spec.mode.in_rounds:
@@ -434,7 +424,7 @@ class _Writing:
             # Of a job that is only analysed, only the columns count.
             target_uri=target,
             attempt=spec.attempt,
-            label=f"writer {self._key} of task {spec.task}",
+            label=f"writer {spec.identity.key} of task {spec.task}",
             owner=spec.identity.app_id,
             fingerprint=spec.fingerprint,
             checks=in_sql(spec.checks),

@@ -6,7 +6,7 @@ by a task that is skipped, or red.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_provider_onelake.choices import OnSetAside
@@ -14,7 +14,6 @@ from airflow_provider_onelake.exceptions import RowsSetAsideError
 from airflow_provider_onelake.writes.policy import Outcome, Settlement
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.writes.report import Report
 
 _TODO = "nothing else was changed. Clear the writer to write its rows on the newest version, or"
@@ -37,13 +36,12 @@ def loss_of(losses: Sequence[str], writer: str, where: str, on_set_aside: OnSetA
     return f"Rows of writer {writer!r} are not in the table: {'; '.join(losses)} ({where}). {todo}"
 
 
-def left_out_of(log: DeltaLog, version: int | None) -> list[str]:
-    """Say which rows of a commit the policy left out, in a sentence for each commit in conflict.
+def left_out_of(settlements: Iterable[Settlement]) -> list[str]:
+    """Say which rows a policy left out, in a sentence for each commit in conflict.
 
-    :param version: of the commit; ``None`` for none.
+    :param settlements: of one commit.
     """
-    commit = log.commit(version) if version is not None else None
-    return [str(one) for one in Settlement.of(commit) if one.outcome is not Outcome.REPLACED] if commit else []
+    return [str(one) for one in settlements if one.outcome is not Outcome.REPLACED]
 
 
 def check_load(report: Report) -> None:

@@ -1,10 +1,11 @@
-"""What a writer does before it uses Spark: claim its key, and see whether its rows are in the table already."""
+"""What a writer does in its turn before it uses Spark: see whether its rows are in the table, or staged, already."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,13 @@ import attrs
 
 from airflow_provider_onelake.buffers.buffer import (
     Buffer,
+    OpenBuffer,
     open_buffer,
-    read_buffer,
     read_open_buffer,
-    read_staged,
-    seal_if_empty,
+    read_rows,
 )
-from airflow_provider_onelake.buffers.claims import claim
-from airflow_provider_onelake.buffers.layout import WriterDirectory, skipped_path
+from airflow_provider_onelake.buffers.claims import Turn, check_newest
+from airflow_provider_onelake.buffers.layout import is_share, skipped_path
 from airflow_provider_onelake.buffers.markers import read_marker, set_aside
 from airflow_provider_onelake.buffers.reads import read_changed
 from airflow_provider_onelake.buffers.scan import adopt
@@ -38,11 +38,12 @@ from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.schema import CHAR_OR_VARCHAR, columns
 from airflow_provider_onelake.log.snapshot import NO_VERSION, interval_days
 from airflow_provider_onelake.modes import Merge
+from airflow_provider_onelake.writes.publish import overtaken_by
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.log.actions import Metadata
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
@@ -51,88 +52,60 @@ _RETENTION = "delta.deletedFileRetentionDuration"
 TXN_RETENTION = "delta.setTransactionRetentionDuration"
 
 
-@attrs.frozen
-class Stage:
-    """Spark is to append rows to the buffer.
-
-    :param path: of the buffer, relative to the table.
-    :param read_version: the version of the table that the write is formed on.
-    :param metadata: of the buffer, which is that of the table at that version.
-    """
-
-    path: str
-    read_version: int
-    metadata: Metadata = attrs.field(repr=False)
-
-
 def prepare(
     log: DeltaLog,
     spec: WriteSpec,
+    turn: Turn,
     evolve: Callable[[Snapshot], Snapshot] | None = None,
     *,
-    prove: bool = False,
     footers: bool = False,
     scan: str | None = None,
-) -> Skip | Buffer | Stage:
-    """Claim the writer's key, apply the rerun rules, and open a buffer if one is needed.
+) -> Skip | Buffer | OpenBuffer:
+    """Apply the rerun rules, and open a buffer if one is needed.
 
     An attempt that comes back from the triggerer finds its own buffer, even if its source has changed since. An earlier
     attempt of the generation that staged other work is fenced off: its buffer is set aside, complete or not.
 
+    :param turn: of the writer, who has claimed its key. Where the turn has found no table, it is looked for again.
     :param evolve: called before a buffer is opened. It may change the table, and returns the snapshot that the buffer
         becomes the twin of.
-    :param prove: whether to prove, with the claim, that the store's create-only put is safe.
     :param footers: whether the files will have footers that say their statistics, as Spark's have.
     :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
     :returns: what is left to do. Where a complete buffer is there, of an earlier attempt of the same work or of this
         attempt where it comes back, that buffer: Spark has nothing to do. The same where the shared scan has the
         writer's rows. Of an earlier attempt, or of the scan, the buffer may be ``unchecked``: then Spark has the
-        checks to do. It may be ``refused``, so that no try of the same work publishes anything.
+        checks to do. It may be ``refused``, so that no try of the same work publishes anything. Else an open buffer,
+        to which Spark is to append rows.
     :raises TableNotFoundError: there is no table; it is created before its writers start.
     :raises UnsupportedFeatureError: the table uses a feature outside the allow-list.
     :raises InvalidWriteError: the terms do not fit the table.
-    :raises DuplicateWriterError: another task of the run has the same key.
     :raises ZombieWriterError: a newer generation of the writer has begun.
-    :raises UnsafeStoreError: the store's create-only put overwrites what is there.
     :raises BufferSetAsideError: this attempt comes back, and its buffer was set aside meanwhile.
     :raises RerunRefusedError: skipping would lose rows, or appending would repeat them.
-    :raises BufferInvalidError: the writer's claim, or the buffer of this very attempt, is damaged.
+    :raises BufferInvalidError: the buffer of this very attempt is damaged.
     """
-    snapshot = log.snapshot()
+    snapshot, begun = turn.snapshot or log.snapshot(), turn.directory
     snapshot.check_supported(log.table)
     _check_terms(log, spec, snapshot)
-    claim(log, spec, prove=prove)
+    check_newest(turn, spec.identity.key)
     done = _rerun(log, spec, snapshot)
     if done is not None:
-        log.store.put(skipped_path(spec.identity.directory, spec.generation), json.dumps(attrs.asdict(done)).encode())
+        log.store.put(skipped_path(begun.path, spec.generation), json.dumps(attrs.asdict(done)).encode())
         return done
-    if (mine := _come_back(log, spec)) is not None:
-        return mine
-    begun = WriterDirectory.read(log.store, spec.identity.directory)
+    if spec.buffer in begun.buffers:
+        return _come_back(log.store, spec.buffer)
     if (skipped := begun.skipped.get(spec.generation)) is not None:
         # An earlier attempt found its rows in the table; this one has other terms, and its rows are to be published.
         log.store.delete(skipped)
     for path in begun.buffers:
         buffer = _reusable(log, path, spec, snapshot)
-        if buffer is not None:
+        if buffer is not None and not _is_overtaken(log, buffer, snapshot):
             return buffer
-    if scan is not None and evolve is None and (adopted := adopt(log, spec, snapshot, scan)) is not None:
-        return adopted
-    opened = open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock, footers=footers)
-    return Stage(opened.path, opened.read_version, opened.metadata)
-
-
-def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:
-    """Seal a buffer after the writer's Spark action has returned.
-
-    :param path: of the buffer, relative to the table.
-    :param reads_target: whether the writer read the table itself; recorded where the buffer has to be sealed.
-    :returns: the buffer, its files checked. If the writer has checks, it is ``unchecked`` as a rule.
-    :raises BufferLostError: files are gone already.
-    :raises BufferInvalidError: Spark did not leave an ordinary append.
-    """
-    seal_if_empty(log.store, read_open_buffer(log.store, path), log.clock, reads_target)
-    return read_staged(log.store, path)
+    if scan is not None and evolve is None:
+        adopted = adopt(log, spec, snapshot, scan)
+        if adopted is not None and not _is_overtaken(log, adopted, snapshot):
+            return adopted
+    return open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock, footers=footers)
 
 
 def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
@@ -197,34 +170,24 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
         )
 
 
-def _come_back(log: DeltaLog, spec: WriteSpec) -> Buffer | Stage | None:
-    """Return what this attempt still has to do where it comes back, or ``None`` where it begins."""
-    try:
-        mine = read_open_buffer(log.store, spec.buffer)
-    except BufferIncompleteError:
-        return None
-    check_not_set_aside(log.store, mine)
-    try:
-        return read_buffer(log.store, mine.path)
-    except BufferIncompleteError:
-        return Stage(mine.path, mine.read_version, mine.metadata)
-
-
-def _fence_off(log: DeltaLog, path: str, spec: WriteSpec) -> None:
-    """Set aside the buffer of an earlier attempt of the generation that stages, or has staged, other work.
-
-    The earlier attempt's Spark job may go on long after its task is dead. Without a fingerprint, work cannot be
-    compared, so nothing is set aside.
-    """
-    earlier = read_open_buffer(log.store, path).spec
-    if earlier.generation == spec.generation and spec.fingerprint and not same_work(earlier, spec):
-        set_aside(log.store, path, f"its writer was staged again, as {_OTHER_WORK}")
+def _come_back(store: Store, path: str) -> Buffer | OpenBuffer:
+    """Return the buffer of this very attempt, which comes back: an open one where Spark has something left to do."""
+    mine = read_open_buffer(store, path)
+    check_not_set_aside(store, mine)
+    with suppress(BufferIncompleteError):
+        buffer = read_rows(store, mine)
+        return mine if buffer.unchecked else buffer
+    return mine
 
 
 def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buffer | None:
     try:
-        _fence_off(log, path, spec)
-        buffer = read_staged(log.store, path)
+        earlier = read_open_buffer(log.store, path)
+        if earlier.spec.generation == spec.generation and spec.fingerprint and not same_work(earlier.spec, spec):
+            # Fence off the earlier attempt: its Spark job may go on long after its task is dead. Without a fingerprint,
+            # work cannot be compared, so nothing is set aside.
+            set_aside(log.store, path, f"its writer was staged again, as {_OTHER_WORK}")
+        buffer = read_rows(log.store, earlier)
     except (BufferIncompleteError, BufferInvalidError, BufferLostError) as error:
         logger.info("The buffer %s is not reused: %s", path, error)
         return None
@@ -241,6 +204,18 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
         # Close this buffer: it is not what is wanted now, and reconcile takes the first complete one of a generation.
         set_aside(log.store, path, f"its writer was staged again, as {why_not}")
     return None
+
+
+def _is_overtaken(log: DeltaLog, buffer: Buffer, snapshot: Snapshot) -> bool:
+    """Set rows of a shared scan aside that others have overtaken, and say whether they have.
+
+    A writer may wait for hours for its slot. By its own scan it reads the source after what others changed.
+    """
+    why = overtaken_by(log, buffer, snapshot) if is_share(buffer.path) else None
+    if why is not None:
+        logger.info("%s: writer %s does not use the shared scan: %s", log.table, buffer.spec.identity.key, why)
+        set_aside(log.store, buffer.path, f"since the shared scan, {why}")
+    return why is not None
 
 
 def _why_not_reusable(log: DeltaLog, buffer: Buffer, spec: WriteSpec, snapshot: Snapshot) -> str | None:

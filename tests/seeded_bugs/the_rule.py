@@ -174,8 +174,8 @@ def what_was_read_is_judged_from_the_beginning_of_the_load(original, first, winn
     in_=beginnings.beginning_of,
     fails=(_BEGINS, _HISTORIES),
 )
-def each_writer_of_a_clear_begins_the_load_anew(original, log, load, generation, life):
-    return original(log, load, generation, f"{life} {log.snapshot().version}" if generation > 1 else life)
+def each_writer_of_a_clear_begins_the_load_anew(original, store, load, turn, life):
+    return original(store, load, turn, f"{life} {turn.snapshot.version}" if turn.generation > 1 else life)
 
 
 @seeded(
@@ -183,8 +183,8 @@ def each_writer_of_a_clear_begins_the_load_anew(original, log, load, generation,
     in_=beginnings.beginning_of,
     fails=(_BEGINS, _HISTORIES),
 )
-def a_first_start_belongs_to_somebody_elses_clear(original, log, load, generation, life):
-    return original(log, load, generation + 1, life)
+def a_first_start_belongs_to_somebody_elses_clear(original, store, load, turn, life):
+    return original(store, load, attrs.evolve(turn, generation=turn.generation + 1), life)
 
 
 # -- colleagues --------------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from typing import TypeVar
 import attrs
 
 from airflow_provider_onelake.buffers.beginnings import beginning_of
-from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.claims import begin
+from airflow_provider_onelake.buffers.buffer import Buffer, complete_buffer
+from airflow_provider_onelake.buffers.claims import Turn, begin
 from airflow_provider_onelake.buffers.markers import set_aside as close
 from airflow_provider_onelake.buffers.read_shadow import open_read_shadow
 from airflow_provider_onelake.buffers.reads import Reads
@@ -39,7 +39,7 @@ from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.modes import Mode, Overwrite, ReplaceWhere
 from airflow_provider_onelake.steps.write import MOST_RERUNS
 from airflow_provider_onelake.writes.orphans import check_no_orphans, is_new_beside_others
-from airflow_provider_onelake.writes.prepare import complete, prepare
+from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Publication
 from airflow_provider_onelake.writes.reconcile import reconcile
 from airflow_provider_onelake.writes.report import Report
@@ -261,25 +261,25 @@ class Deployment(Lake):
             log = self.log()
             if log.snapshot_or_none() is None:
                 self.without_table(log, writer)
-            generation = begin(log, identity, task_start, is_rival=airflow.is_rival)
-            self._note_generation(identity.app_id, number, instance.label, generation)
-            began = beginning_of(log, plan.load, generation, task_start.life)
-            spec = self._spec(plan, instance, writer, str(context["ti"].id), generation, source)
+            turn = begin(log, identity, task_start, is_rival=airflow.is_rival)
+            self._note_generation(identity.app_id, number, instance.label, turn.generation)
+            began = beginning_of(log.store, plan.load, turn, task_start.life)
+            spec = self._spec(plan, instance, writer, str(context["ti"].id), turn.generation, source)
             spec = said.spec = attrs.evolve(spec, began=began)
             self.writer_of[spec.buffer] = writer
-            if is_new_beside_others(identity, log.snapshot()):
+            if turn.snapshot is not None and is_new_beside_others(identity, turn.snapshot):
                 keys = {w.key for w in airflow.writers}
                 check_no_orphans(log, spec, keys, {"load"}, complete=airflow.all_begun)
-            return self._stage(log, said, plan, writer, source)
+            return self._stage(log, said, turn, plan, writer, source)
 
         return self._task(plan, work, lambda: airflow.is_stale(instance, number))
 
     def _stage(
-        self, log: DeltaLog, said: Said, plan: LoadPlan, writer: WriterPlan, source: int
+        self, log: DeltaLog, said: Said, turn: Turn, plan: LoadPlan, writer: WriterPlan, source: int
     ) -> Publication | Skip | None:
         spec = said.spec
         assert spec is not None
-        decision = prepare(log, spec)
+        decision = prepare(log, spec, turn)
         if isinstance(decision, Skip):
             return decision
         if isinstance(decision, Buffer):
@@ -289,7 +289,7 @@ class Deployment(Lake):
             if spec.reads is not None:
                 open_read_shadow(log, decision.path, spec.reads, decision.read_version, "/lake/table")
             self._spark(plan, writer, spec, source, decision.read_version)
-            buffer = complete(log, decision.path, reads_target=writer.reads and writer.named is None)
+            buffer = complete_buffer(log, decision, reads_target=writer.reads and writer.named is None)
         said.buffer = buffer.path
         if spec.publish is PublishMode.TOGETHER:
             return None
@@ -309,7 +309,7 @@ class Deployment(Lake):
             close(log.store, buffer.path, f"staged anew: {error}")
             spec = said.spec = attrs.evolve(spec, attempt=f"{spec.attempt}{_AGAIN}")
             self.writer_of[spec.buffer] = writer
-            return self._stage(log, said, plan, writer, source)
+            return self._stage(log, said, turn.anew(log), plan, writer, source)
 
     def _spec(
         self, plan: LoadPlan, instance: TaskInstance, writer: WriterPlan, attempt: str, generation: int, source: int

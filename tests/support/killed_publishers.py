@@ -30,6 +30,7 @@ import pandas  # noqa: F401  Arrow imports it at the first table.
 from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.exceptions import OneLakeError
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log import checkpoints, parquet_checkpoints  # noqa: F401  And others need these, later.
 from airflow_provider_onelake.maintenance import manifests, pinned_versions  # noqa: F401
 from airflow_provider_onelake.modes import Append, Merge, OverwritePartitions
@@ -38,10 +39,9 @@ from airflow_provider_onelake.steps.spark import SparkWork
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.local import LocalDisk
 from airflow_provider_onelake.table import Table
-from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer  # noqa: F401
 from tests.support.merges import MergeByHand
-from tests.support.tables import LOAD, finish, writer_spec
+from tests.support.tables import LOAD, Stage, finish, prepare, writer_spec
 
 MODES: dict[str, Callable[[], Any]] = {
     "append": Append,

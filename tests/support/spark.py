@@ -19,11 +19,11 @@ from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.spark.connect import ConnectEngine
-from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from include.local.connect_server import ConnectServer, listens
 from tests.support.object_stores import Lake
 from tests.support.schemas import field
 from tests.support.server_process import ServerError, ServerProcess
+from tests.support.tables import Stage, complete, prepare
 
 GENERATED = "delta.generationExpression"
 

@@ -6,27 +6,39 @@ import io
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.buffers.buffer import Buffer, read_buffer
+from airflow_provider_onelake.buffers.buffer import (
+    Buffer,
+    OpenBuffer,
+    complete_buffer,
+    read_buffer,
+    read_open_buffer,
+)
+from airflow_provider_onelake.buffers.claims import Turn
 from airflow_provider_onelake.buffers.identity import Load
+from airflow_provider_onelake.buffers.layout import claim_path
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.definition.create import create_table
+from airflow_provider_onelake.exceptions import ObjectExistsError
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
-from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
+from airflow_provider_onelake.writes.prepare import prepare as take_turn
 
 SCHEMA = json.dumps(
     {
@@ -131,6 +143,38 @@ def append_files(
     return actions
 
 
+@attrs.frozen
+class Stage(OpenBuffer):
+    """An open buffer: Spark is to append the rows."""
+
+
+def prepare(
+    log: DeltaLog,
+    spec: WriteSpec,
+    evolve: Callable[[Snapshot], Snapshot] | None = None,
+    *,
+    footers: bool = False,
+    scan: str | None = None,
+) -> Skip | Buffer | Stage:
+    """What a writer's task does before it asks Spark, in the turn of its generation, which the test chooses."""
+    turn = Turn.of(log, spec.generation, spec.identity.directory)
+    claim(log, spec)
+    decision = take_turn(log, spec, turn, evolve, footers=footers, scan=scan)
+    return decision if isinstance(decision, Skip | Buffer) else Stage(**attrs.asdict(decision, recurse=False))
+
+
+def claim(log: DeltaLog, spec: WriteSpec) -> None:
+    """A claim of a writer's generation that does not say which start began it."""
+    said = {"task": spec.task, "app_id": spec.identity.app_id}
+    with suppress(ObjectExistsError):
+        log.store.create(claim_path(spec.identity.directory, spec.generation), json.dumps(said).encode())
+
+
+def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:
+    """What a writer's task does when Spark has appended to its buffer."""
+    return complete_buffer(log, read_open_buffer(log.store, path), reads_target)
+
+
 def stage(log: DeltaLog, spec: WriteSpec, rows: Mapping[str | None, list[int]]) -> Buffer:
     """One writer's work: prepare, append what Spark would, complete."""
     return finish(log, begun(log, spec), spec, rows)
@@ -157,7 +201,7 @@ def cleaned_up(log: DeltaLog, *versions: int) -> DeltaLog:
     return local_log(Path(log.table))
 
 
-def finish(log: DeltaLog, task: Stage, spec: WriteSpec, rows: Mapping[str | None, list[int]]) -> Buffer:
+def finish(log: DeltaLog, task: OpenBuffer, spec: WriteSpec, rows: Mapping[str | None, list[int]]) -> Buffer:
     """The Spark half of a writer's work, and its completion."""
     if rows:
         actions = append_files(log.store, task.path, rows, **of_attempt(spec.attempt))

@@ -19,8 +19,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.spark.connect import ConnectEngine
-from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
-from tests.support.tables import local_log, writer_spec
+from tests.support.tables import Stage, complete, local_log, prepare, writer_spec
 
 SOME = Reads("part = 'a b'")
 

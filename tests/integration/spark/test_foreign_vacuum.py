@@ -15,10 +15,9 @@ from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.exceptions import BufferLostError, MissingWritersError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.writes.prepare import complete
 from airflow_provider_onelake.writes.publish import Committer
 from airflow_provider_onelake.writes.reconcile import reconcile
-from tests.support.tables import LOAD, append_files, begun, ids, make_table, of_attempt, stage, writer_spec
+from tests.support.tables import LOAD, append_files, begun, complete, ids, make_table, of_attempt, stage, writer_spec
 
 
 @pytest.fixture

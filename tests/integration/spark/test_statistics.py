@@ -22,10 +22,9 @@ from airflow_provider_onelake.buffers.buffer import write_checksum
 from airflow_provider_onelake.buffers.statistics import INDEXED_COLUMNS, Leaf, indexed_leaves
 from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.spark.connect import ConnectEngine
-from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.spark import Server
-from tests.support.tables import LOAD, local_log, writer_spec
+from tests.support.tables import LOAD, Stage, complete, local_log, prepare, writer_spec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

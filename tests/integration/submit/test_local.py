@@ -31,12 +31,11 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.spark.submit.engine import SubmitEngine
 from airflow_provider_onelake.storage.spark import SparkAccess
-from airflow_provider_onelake.writes.prepare import complete
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.schemas import field
 from tests.support.spark import Target, generated, make_job, sql_job
 from tests.support.spark_cluster import until
-from tests.support.tables import begun, foreign_append, ids, make_table, writer_spec
+from tests.support.tables import begun, complete, foreign_append, ids, make_table, writer_spec
 
 ENDLESS = "SELECT id FROM range(0, 1000000000000000, 1, 2) WHERE xxhash64(id) = 42"
 SECRET = "v3ry-s3cr3t-k3y"

@@ -9,8 +9,8 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.claims import Start, begin
+from airflow_provider_onelake.buffers.buffer import Buffer, complete_buffer
+from airflow_provider_onelake.buffers.claims import Start, Turn, begin
 from airflow_provider_onelake.buffers.identity import Identity, Load, WriterIdentity
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, OnStatementRerun, Policy
@@ -28,7 +28,7 @@ from airflow_provider_onelake.steps.merge import merge_buffer
 from airflow_provider_onelake.steps.spark import SparkWork
 from airflow_provider_onelake.steps.statement import Deletion
 from airflow_provider_onelake.task_run import TaskRun
-from airflow_provider_onelake.writes.prepare import complete, prepare
+from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer, Publication
 from tests.simulation.foreign import foreign
 from tests.simulation.lake import Lake
@@ -179,7 +179,7 @@ class Statements(Lake):
         number = self.number_of(self.world.actor.name, task_start)
         run = TaskRun("dag", plan.name, "run", "run", self._new_id(), plan.name, -1, number)
         identity = TaskIdentity(run.owner("sim"))
-        begun = self._begin(table.log, identity, plan, task_start)
+        _, begun = self._begin(table.log, identity, plan, task_start)
         start: dict[str, Any] = {"run": run, "task_start": begun, "namespace": "sim"}
         if isinstance(plan, WipePlan):
             where = self.column.predicate(plan.covers) if plan.covers is not None else None
@@ -232,7 +232,7 @@ class Statements(Lake):
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self.world.random.getrandbits(128), version=4))
 
-    def _begin(self, log: DeltaLog, identity: Identity, plan: TaskPlan, task_start: int) -> Start:
+    def _begin(self, log: DeltaLog, identity: Identity, plan: TaskPlan, task_start: int) -> tuple[Turn, Start]:
         """Claim a generation for a start, which no other start has."""
         start = Start(
             id=f"{plan.name}.d{task_start}",
@@ -241,32 +241,29 @@ class Statements(Lake):
             chain=plan.name,
             first_try=_first_try(task_start),
         )
-        generation = begin(log, identity, start)
-        known = self.task_starts.setdefault((identity.app_id, generation), (plan, task_start))
+        turn = begin(log, identity, start)
+        known = self.task_starts.setdefault((identity.app_id, turn.generation), (plan, task_start))
         if known != (plan, task_start):
             raise ViolationError(
-                f"{plan.name}: the starts {known[1]} and {task_start} are of one generation, {generation}"
+                f"{plan.name}: the starts {known[1]} and {task_start} are of one generation, {turn.generation}"
             )
-        return start
+        return turn, start
 
     # -- writers -------------------------------------------------------------------------------------------------------
 
     def _write(self, plan: WriterPlan, task_start: int, table: Any) -> Result:
         identity = identity_of(plan)
-        self._begin(table.log, identity, plan, task_start)
-        generation = next(
-            n for (app_id, n), of in self.task_starts.items() if (app_id, of) == (identity.app_id, (plan, task_start))
-        )
+        turn, _ = self._begin(table.log, identity, plan, task_start)
         spec = WriteSpec(
             identity=identity,
             attempt=self._new_id(),
-            generation=generation,
+            generation=turn.generation,
             task=plan.name,
             mode=self._mode(plan),
             on_rerun=OnRerun.REPLACE if plan.again else OnRerun.SKIP,
             fingerprint=f"source {plan.turns[task_start]} of {plan.name}",
         )
-        decision = prepare(table.log, spec)
+        decision = prepare(table.log, spec, turn)
         if isinstance(decision, Skip):
             return decision
         if isinstance(decision, Buffer):
@@ -274,7 +271,7 @@ class Statements(Lake):
             buffer = decision
         else:
             self._stage(plan, task_start, spec)
-            buffer = complete(table.log, decision.path, reads_target=False)
+            buffer = complete_buffer(table.log, decision)
         if isinstance(plan, MergePlan):
             spark = self._spark(plan, task_start)
             retried = self.number_of(self.world.actor.name, task_start) > _first_try(task_start)

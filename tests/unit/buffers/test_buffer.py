@@ -20,9 +20,9 @@ from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInv
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from tests.support import tables
 from tests.support.clocks import HeldClock
+from tests.support.tables import Stage, complete, prepare
 
 ROWS: dict[str | None, list[int]] = {"2019-01": [1, 2], None: [3], "x y/ü:%": [4]}
 # Enough for a remove, a metaData and a protocol.
@@ -230,9 +230,8 @@ def test_a_buffer_that_spark_completed_is_left_as_it_is(log: DeltaLog) -> None:
     buffer = opened(log)
     spark_appends(log, buffer)
     before = log.store.get(f"{buffer.path}/{version_path(1)}")
-    buffers.seal_if_empty(log.store, buffer, log.clock)
-    assert log.store.get(f"{buffer.path}/{version_path(1)}") == before
     assert complete(log, buffer.path).rows == 2
+    assert log.store.get(f"{buffer.path}/{version_path(1)}") == before
 
 
 @pytest.mark.parametrize(("retention", "limit"), [(7.0, 3.5), (2.0, 1.0)])

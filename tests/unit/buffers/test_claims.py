@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import pytest
 
-from airflow_provider_onelake.buffers.claims import Start, begin, claim, claims, generation_of
+from airflow_provider_onelake.buffers.claims import Start, begin, check_newest, claims, generation_of
 from airflow_provider_onelake.buffers.layout import WriterDirectory
-from airflow_provider_onelake.exceptions import DuplicateWriterError, ZombieWriterError
+from airflow_provider_onelake.exceptions import (
+    DuplicateWriterError,
+    StoreUnavailableError,
+    UnsafeStoreError,
+    ZombieWriterError,
+)
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.writes.publish import Committer
-from tests.support.tables import LOAD, stage, writer_spec
+from tests.support.stores import Counted, PassingOn, through
+from tests.support.tables import LOAD, foreign_append, stage, writer_spec
 
 W = LOAD.writer("w")
 
@@ -27,7 +32,7 @@ CLEARED = task_start("cleared", first_try=2)
 
 
 def test_every_try_of_a_deed_has_its_generation_and_the_next_deed_the_next(log: DeltaLog) -> None:
-    assert [begin(log, W, one) for one in (task_start(), task_start(), CLEARED, CLEARED)] == [1, 1, 2, 2]
+    assert [begin(log, W, one).generation for one in (task_start(), task_start(), CLEARED, CLEARED)] == [1, 1, 2, 2]
     assert WriterDirectory.read(log.store, W.directory).generation == 2
     assert [generation_of(log.store, W, name) for name in ("first", "cleared", "other")] == [1, 2, None]
 
@@ -48,7 +53,7 @@ def test_a_zombie_of_an_older_deed_is_refused(log: DeltaLog) -> None:
     ],
 )
 def test_so_is_one_that_never_got_as_far_as_its_claim(log: DeltaLog, later: Start) -> None:
-    assert begin(log, W, later) == 1
+    assert begin(log, W, later).generation == 1
     with pytest.raises(ZombieWriterError):
         begin(log, W, task_start())
     assert len(claims(log.store, W)) == 1
@@ -56,7 +61,7 @@ def test_so_is_one_that_never_got_as_far_as_its_claim(log: DeltaLog, later: Star
 
 def test_a_run_that_is_made_again_follows_whatever_its_tries(log: DeltaLog) -> None:
     begin(log, W, task_start(first_try=7))
-    assert begin(log, W, task_start("again", chain="b", first_try=1, began=2)) == 2
+    assert begin(log, W, task_start("again", chain="b", first_try=1, began=2)).generation == 2
 
 
 def test_the_second_task_with_a_key_is_refused_unless_the_first_has_lost_it(log: DeltaLog) -> None:
@@ -64,7 +69,7 @@ def test_the_second_task_with_a_key_is_refused_unless_the_first_has_lost_it(log:
     other = task_start("other", task="load.write[1]", chain="b")
     with pytest.raises(DuplicateWriterError, match=r"key 'w': load.write and load.write\[1\]"):
         begin(log, W, other)
-    assert begin(log, W, other, is_rival=lambda _: False) == 2
+    assert begin(log, W, other, is_rival=lambda _: False).generation == 2
 
 
 def test_of_two_tasks_that_claim_at_once_the_second_is_told(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,13 +95,13 @@ def test_a_claim_whose_answer_was_lost_is_its_own(log: DeltaLog, monkeypatch: py
         create(self, path, data)
 
     monkeypatch.setattr(ObjectStore, "create", twice)
-    assert begin(log, W, task_start()) == 1
+    assert begin(log, W, task_start()).generation == 1
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b'{"deed": {"id": 1}}', b'{"task": "load.write"}'])
 def test_of_a_damaged_claim_the_number_counts(log: DeltaLog, damaged: bytes) -> None:
     log.store.put(f"{W.directory}/_claim-3.json", damaged)
-    assert begin(log, W, task_start()) == 4
+    assert begin(log, W, task_start()).generation == 4
     log.store.put(f"{W.directory}/_claim-5.json", damaged)
     with pytest.raises(ZombieWriterError, match="has been rerun since"):
         begin(log, W, task_start())
@@ -107,15 +112,59 @@ def test_where_claims_were_lost_the_table_s_word_counts(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec("w", generation=4), {"2019-01": [1]})
     Committer(log).publish([buffer])
     log.store.delete(f"{W.directory}/_claim-4.json")
-    assert begin(log, W, task_start()) == 5
+    assert begin(log, W, task_start()).generation == 5
 
 
-def test_what_is_begun_can_be_prepared_and_nothing_else(log: DeltaLog) -> None:
-    generation = begin(log, W, task_start())
-    spec = writer_spec("w", task="load.write", generation=generation)
-    claim(log, spec)
-    with pytest.raises(DuplicateWriterError):
-        claim(log, attrs.evolve(spec, task="load.other"))
+def test_who_looks_again_is_told_of_a_newer_generation(log: DeltaLog) -> None:
+    turn = begin(log, W, task_start())
+    check_newest(turn, "w")
     begin(log, W, CLEARED)
-    with pytest.raises(ZombieWriterError):
-        claim(log, spec)
+    check_newest(turn, "w")
+    with pytest.raises(ZombieWriterError, match=r"has been rerun since \(generation 2, this attempt is of 1\)"):
+        check_newest(turn.anew(log), "w")
+
+
+def test_a_turn_has_the_table_after_the_claim_and_the_directory_before(log: DeltaLog) -> None:
+    class Slow(PassingOn):
+        def create(self, path: str, data: bytes) -> None:
+            foreign_append(log, {"2019-01": [1]})
+            super().create(path, data)
+
+    turn = begin(through(Slow(log.store), log), W, task_start())
+    assert turn.snapshot is not None
+    assert (turn.snapshot.version, list(turn.directory.objects)) == (1, [])
+    assert list(turn.anew(log).directory.claims) == [1]
+
+
+def test_a_store_whose_create_only_put_is_none_is_found_by_the_first_claim(log: DeltaLog) -> None:
+    class Careless(PassingOn):
+        def create(self, path: str, data: bytes) -> None:
+            self.put(path, data)
+
+    careless = through(Careless(log.store), log)
+    with pytest.raises(UnsafeStoreError, match="let a second create-only put through"):
+        begin(careless, W, task_start(), prove=True)
+    # Only who asks is told; and the claim is still this writer's.
+    assert begin(careless, W, task_start()).generation == 1
+
+
+def test_the_proof_costs_one_put_and_a_claim_that_is_there_none(log: DeltaLog) -> None:
+    counts = []
+    for key, prove in (("unproven", False), ("proven", True), ("proven", True)):
+        counted = Counted(log.store)
+        begin(through(counted, log), LOAD.writer(key), task_start(), prove=prove)
+        counts.append(counted.calls["create"])
+    assert counts == [1, 2, 0]
+
+
+def test_an_answer_that_is_lost_proves_nothing_and_stops_nobody(log: DeltaLog) -> None:
+    class Lost(PassingOn):
+        asked = 0
+
+        def create(self, path: str, data: bytes) -> None:
+            self.asked += 1
+            if self.asked == 2:
+                raise StoreUnavailableError("no answer")
+            super().create(path, data)
+
+    assert begin(through(Lost(log.store), log), W, task_start(), prove=True).generation == 1

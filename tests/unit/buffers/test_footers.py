@@ -23,11 +23,22 @@ from airflow_provider_onelake.exceptions import StoreUnavailableError
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.stores import Part
-from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.stores import Counted, LoserHeld, PassingOn, through
-from tests.support.tables import LOAD, append_files, foreign_append, ids, make_table, of_attempt, stage, writer_spec
+from tests.support.tables import (
+    LOAD,
+    Stage,
+    append_files,
+    complete,
+    foreign_append,
+    ids,
+    make_table,
+    of_attempt,
+    prepare,
+    stage,
+    writer_spec,
+)
 
 ROWS: dict[str | None, list[int]] = {"2019-01": [1, 2], "2019-02": [3], "2019-03": [4, 5, 6]}
 

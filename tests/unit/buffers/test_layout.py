@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airflow_provider_onelake.buffers.claims import claim
 from airflow_provider_onelake.buffers.layout import WriterDirectory, compaction_path
 from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer
-from tests.support.tables import LOAD, make_table, stage, writer_spec
+from tests.support.tables import LOAD, claim, make_table, prepare, stage, writer_spec
 
 
 def test_a_generation_is_not_skipped_because_an_older_one_was(tmp_path: Path) -> None:

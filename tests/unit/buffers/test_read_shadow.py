@@ -14,9 +14,8 @@ from airflow_provider_onelake.buffers.reads import Reads
 from airflow_provider_onelake.exceptions import InvalidWriteError, UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.writes.prepare import Stage, prepare
 from tests.support.stores import through
-from tests.support.tables import foreign_append, foreign_commit, make_table, writer_spec
+from tests.support.tables import Stage, foreign_append, foreign_commit, make_table, prepare, writer_spec
 
 JANUARY = Reads("month = '2019-01'")
 

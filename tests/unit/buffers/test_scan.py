@@ -26,11 +26,11 @@ from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
 from airflow_provider_onelake.modes import Overwrite, ReplaceWhere
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
-from airflow_provider_onelake.writes.prepare import Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer, PublishStatus, overtaken_by
 from tests.support import tables
 from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn
+from tests.support.tables import Stage, prepare
 
 ROWS: Mapping[str, Mapping[str | None, list[int]]] = {"a": {"2019-01": [1, 2], "2019-02": [3]}, "b": {"2019-01": [4]}}
 WHO = {key: tables.LOAD.writer(key) for key in ("a", "b", "c")}
@@ -144,10 +144,13 @@ def test_rows_of_a_scan_are_overtaken_by_a_commit_that_is_in_conflict_with_them(
 ) -> None:
     scan = scanned(log)
     since(log, month)
-    taken = adopted(log, spec("a", **terms), scan)
+    taken = scans.adopt(log, spec("a", **terms), tables.newest(log), scan.path)
+    assert taken is not None
     why = overtaken_by(log, taken, tables.newest(log))
     assert (why is not None) is overtaken
     assert why is None or why.endswith(f") put 1 row into month={month}")
+    assert isinstance(take(log, spec("a", **terms), scan), Stage) is overtaken
+    assert (read_marker(log.store, taken.path) is not None) is overtaken
 
 
 def test_rows_of_a_scan_that_replace_are_not_used_where_the_log_does_not_say_what_came_since(log: DeltaLog) -> None:
@@ -157,7 +160,9 @@ def test_rows_of_a_scan_that_replace_are_not_used_where_the_log_does_not_say_wha
     tables.newest(log)
     log.store.delete(version_path(scan.read_version + 1))
     fresh = DeltaLog(log.store, log.table)
-    replacing, adding = adopted(log, spec("a", **tables.OVERWRITE), scan), adopted(log, spec("b"), scan)
+    replacing = scans.adopt(log, spec("a", **tables.OVERWRITE), tables.newest(log), scan.path)
+    adding = adopted(log, spec("b"), scan)
+    assert replacing is not None
     assert "no longer in its log" in str(overtaken_by(fresh, replacing, tables.newest(log)))
     assert overtaken_by(fresh, adding, tables.newest(log)) is None
 

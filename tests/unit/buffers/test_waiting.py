@@ -13,10 +13,9 @@ from airflow_provider_onelake.exceptions import BufferInvalidError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.stores import Counted, through
-from tests.support.tables import EARLIER_LOAD, LOAD, OVERWRITE, make_table, stage, writer_spec
+from tests.support.tables import EARLIER_LOAD, LOAD, OVERWRITE, make_table, prepare, stage, writer_spec
 
 ROWS: dict[str | None, list[int]] = {"2019-01": [1]}
 

@@ -18,7 +18,6 @@ from typer.testing import CliRunner, Result
 from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.cli import main
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.writes.prepare import prepare
 from tests.support.tables import (
     EARLIER_LOAD,
     LOAD,
@@ -28,6 +27,7 @@ from tests.support.tables import (
     landed_at,
     make_table,
     newest,
+    prepare,
     stage,
     writer_spec,
 )

@@ -36,11 +36,10 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.triggers.feed import LogFeed
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.clocks import HeldClock
-from tests.support.tables import LOAD, foreign_append, foreign_commit, make_table, stage, writer_spec
+from tests.support.tables import LOAD, foreign_append, foreign_commit, make_table, prepare, stage, writer_spec
 from tests.support.v2_checkpoints import write_v2_checkpoint
 
 FORMS = ("classic", "parts", "json with sidecars", "parquet with sidecars")

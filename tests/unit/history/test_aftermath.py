@@ -18,12 +18,12 @@ from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.writes.orphans import orphans
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.reconcile import reconcile
 from airflow_provider_onelake.writes.report import Report
 from tests.support import tables
 from tests.support.commits import committer, statuses
 from tests.support.stores import through
+from tests.support.tables import prepare
 
 OTHER = attrs.evolve(tables.LOAD, dag="another")
 

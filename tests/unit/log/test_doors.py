@@ -25,9 +25,8 @@ from airflow_provider_onelake.triggers.feed import LogFeed
 from airflow_provider_onelake.view.commits import page_of_commits
 from airflow_provider_onelake.view.partitions import partitions_of
 from airflow_provider_onelake.view.staged import page_of_staged, staged_below
-from airflow_provider_onelake.writes.prepare import prepare
 from tests.support.stores import through
-from tests.support.tables import change_metadata, foreign_append, foreign_commit, make_table, writer_spec
+from tests.support.tables import change_metadata, foreign_append, foreign_commit, make_table, prepare, writer_spec
 
 DAY = timedelta(days=1)
 

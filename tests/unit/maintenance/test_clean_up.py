@@ -17,12 +17,11 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, ve
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.clean_up import StagedState, clean_up, survey
-from airflow_provider_onelake.writes.prepare import Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support.ages import files, grow_old
 from tests.support.shadows import compact
 from tests.support.stores import PassingOn, through
-from tests.support.tables import append_files, begun, foreign_append, ids, local_log, stage, writer_spec
+from tests.support.tables import Stage, append_files, begun, foreign_append, ids, local_log, prepare, stage, writer_spec
 
 WEEK = timedelta(days=7)
 
@@ -44,7 +43,8 @@ def test_the_log_of_a_published_buffer_goes_and_nothing_else_and_the_table_still
     grow_old(log, buffer.path)
     before = files(log)
     (staged,) = clean_up(log, WEEK)
-    assert before - files(log) == {f"{buffer.path}/{version_path(version)}" for version in (0, 1)}
+    gone = {version_path(0), version_path(0).replace(".json", ".crc"), version_path(1)}
+    assert before - files(log) == {f"{buffer.path}/{name}" for name in gone}
     assert (staged.path, staged.owner, staged.state) == (buffer.path, "writer w", StagedState.CLOSED)
     assert WEEK < staged.age < timedelta(days=9)
     assert ids(Path(log.table)) == [1, 2]

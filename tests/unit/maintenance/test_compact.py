@@ -18,7 +18,6 @@ from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import POLITE, CompactionResult, CompactionStatus
 from airflow_provider_onelake.modes import ReplaceWhere
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.clocks import HeldClock
 from tests.support.commits import NO_WAITS
@@ -34,6 +33,7 @@ from tests.support.tables import (
     ids,
     local_log,
     make_table,
+    prepare,
     stage,
     writer_spec,
 )

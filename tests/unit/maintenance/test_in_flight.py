@@ -10,7 +10,6 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.buffers.claims import claim
 from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.buffers.layout import CLOSED
 from airflow_provider_onelake.buffers.markers import write_marker
@@ -21,7 +20,6 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import WritersInFlight, writers_in_flight
 from airflow_provider_onelake.modes import OverwritePartitions, ReplaceWhere
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.clocks import HeldClock
@@ -29,12 +27,14 @@ from tests.support.shadows import compact, planned
 from tests.support.stores import Counted, through
 from tests.support.tables import (
     LOAD,
+    claim,
     commit_of,
     foreign_append,
     foreign_commit,
     ids,
     local_log,
     make_table,
+    prepare,
     stage,
     writer_spec,
 )

@@ -28,7 +28,6 @@ from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
 from airflow_provider_onelake.maintenance.restore import Restored, RestoreStatus, restore
 from airflow_provider_onelake.storage.stores import ObjectInfo
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.changes import asker
 from tests.support.commits import AT_ONCE
@@ -47,6 +46,7 @@ from tests.support.tables import (
     local_log,
     make_table,
     newest,
+    prepare,
     stage,
     three_versions,
     writer_spec,

@@ -396,7 +396,7 @@ def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing
     first = scan(dag)
     with monkeypatch.context() as broken:
         away = raising(errors.StoreUnavailableError("away"))
-        broken.setattr("airflow_provider_onelake.buffers.scan.read_staged", away)
+        broken.setattr("airflow_provider_onelake.buffers.scan.read_rows", away)
         with pytest.raises(errors.StoreUnavailableError):
             write(dag, "a", first, max_tries=1)
     engine.rows = NEWER

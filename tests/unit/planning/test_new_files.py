@@ -35,13 +35,13 @@ from airflow_provider_onelake.planning.record import DIRECTORY
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of, without_local_prefix
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.writes.orphans import orphans
-from airflow_provider_onelake.writes.prepare import Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.changes import asker
 from tests.support.restores import time_of
 from tests.support.stores import Counted, KilledError, PassingOn, through
 from tests.support.tables import (
+    Stage,
     change_metadata,
     finish,
     foreign_append,
@@ -49,6 +49,7 @@ from tests.support.tables import (
     local_log,
     make_table,
     newest,
+    prepare,
     writer_spec,
 )
 
@@ -160,7 +161,7 @@ class World:
         spec = writer_spec(
             given.writer,
             identity.load,
-            generation=begin(log, identity, task_start),
+            generation=begin(log, identity, task_start).generation,
             fingerprint=given.planned["digest"],
             planned=given.planned,
             **terms,

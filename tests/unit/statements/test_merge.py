@@ -27,14 +27,22 @@ from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.statements.delete import delete
 from airflow_provider_onelake.statements.statement import StatementStatus
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.changes import asker, start_of, three_files
 from tests.support.merges import MergeByHand, merged, source_of, upserted
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, KilledError, LoserHeld, through
-from tests.support.tables import change_metadata, commit_of, foreign_append, make_table, newest, stage, writer_spec
+from tests.support.tables import (
+    change_metadata,
+    commit_of,
+    foreign_append,
+    make_table,
+    newest,
+    prepare,
+    stage,
+    writer_spec,
+)
 from tests.support.vectors import delete_rows, hide_more
 
 BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "vectors"])
@@ -330,7 +338,7 @@ def test_a_zombie_that_appends_publishes_nothing_after_a_merge_had_nothing_to_do
     # Where a vacuum has deleted the claims, nothing of it is staged either, and the next generation is above all.
     with pytest.raises(errors.ZombieWriterError, match="Generation 2 of writer"):
         prepare(log, writer_spec("w"))
-    assert begin(log, old.spec.identity, start_of("w", "third")) == 3
+    assert begin(log, old.spec.identity, start_of("w", "third")).generation == 3
 
 
 def test_a_retry_that_had_nothing_to_do_keeps_an_older_try_from_merging(log: DeltaLog) -> None:

@@ -18,7 +18,6 @@ from airflow_provider_onelake.exceptions import ConflictError, MissingWritersErr
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import Append, Merge, OverwritePartitions
 from airflow_provider_onelake.statements.delete import delete
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from airflow_provider_onelake.writes.reconcile import reconcile
 from airflow_provider_onelake.writes.report import Report
@@ -27,6 +26,7 @@ from tests.support.changes import asker
 from tests.support.commits import statuses
 from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.stores import through
+from tests.support.tables import prepare
 
 PARTITIONS: dict[str, Any] = {"mode": OverwritePartitions()}
 DELETES = Merge(keys="id", when="MATCHED THEN DELETE")  # type: ignore[arg-type]

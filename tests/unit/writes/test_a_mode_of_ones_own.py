@@ -15,11 +15,10 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import MODES, Mode, OverwritePartitions, mode_of
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import PublishStatus
 from tests.support.commits import committer
 from tests.support.stores import LoserHeld, through
-from tests.support.tables import LOAD, finished_at, foreign_append, make_table, stage, table_ids, writer_spec
+from tests.support.tables import LOAD, finished_at, foreign_append, make_table, prepare, stage, table_ids, writer_spec
 
 
 @attrs.frozen

@@ -12,9 +12,9 @@ from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support import tables
+from tests.support.tables import Stage, complete, prepare
 
 
 @pytest.fixture

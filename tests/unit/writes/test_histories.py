@@ -22,7 +22,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from airflow_provider_onelake.buffers.beginnings import beginning_of
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.claims import Start, begin
+from airflow_provider_onelake.buffers.claims import Start, Turn, begin
 from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.buffers.layout import share_name, share_path
 from airflow_provider_onelake.buffers.scan import ScanShare, offer, open_scan
@@ -40,7 +40,6 @@ from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.steps.spark import SparkWork
 from airflow_provider_onelake.steps.write import write
-from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from airflow_provider_onelake.writes.publish import Committer
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.engines import FakeEngine
@@ -49,8 +48,10 @@ from tests.support.stores import through
 from tests.support.tables import (
     LOAD,
     SCHEMA,
+    Stage,
     append_files,
     cleaned_up,
+    complete,
     foreign_append,
     landed_at,
     live,
@@ -58,6 +59,7 @@ from tests.support.tables import (
     make_table,
     newest,
     of_attempt,
+    prepare,
     writer_spec,
 )
 from tests.support.vectors import delete_rows
@@ -133,10 +135,12 @@ class World:
         task_start = Start(
             id=f"{number}", task=task, run_id=run, chain=f"{key} {run}", first_try=number, began=number, life=life
         )
-        generation = begin(self.anew, load.writer(key), task_start)
-        began = beginning_of(self.anew, load, generation, life)
-        since = self._begun.setdefault((load.id, life if generation > 1 else ""), self.version)
-        spec = writer_spec(key, load, generation=generation, began=began, mode=mode or OverwritePartitions(), **terms)
+        turn = begin(self.anew, load.writer(key), task_start)
+        began = beginning_of(self.anew.store, load, turn, life)
+        since = self._begun.setdefault((load.id, life if turn.generation > 1 else ""), self.version)
+        spec = writer_spec(
+            key, load, generation=turn.generation, began=began, mode=mode or OverwritePartitions(), **terms
+        )
         return spec, since
 
     def stage(self, key: str = "a", hour: float = 10, *, reads: bool = False, **more: Any) -> None:
@@ -222,7 +226,8 @@ class World:
         task = OneLakeWriteOperator(task_id="write", table="Tables/trips", source=SqlSource("SELECT 1"))
         table = OneLakeHook().table("Tables/trips")
         try:
-            done = write(spec, task.terms(), table, SparkWork(lambda: engine), Metrics({}), self.policy, scan)
+            turn = Turn.of(table.log, spec.generation, spec.identity.directory)
+            done = write(spec, turn, task.terms(), table, SparkWork(lambda: engine), Metrics({}), self.policy, scan)
         except ConflictError:
             return "r"
         self._look(self.policy)

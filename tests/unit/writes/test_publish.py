@@ -25,7 +25,6 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, ve
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.modes import Append, Mode, Overwrite, ReplaceWhere
-from airflow_provider_onelake.writes.prepare import complete
 from airflow_provider_onelake.writes.publish import Committer, Publication, PublishStatus
 from tests.support import tables
 from tests.support.changes import asker
@@ -33,6 +32,7 @@ from tests.support.clocks import HeldClock
 from tests.support.commits import committer
 from tests.support.schemas import field, struct
 from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, through
+from tests.support.tables import complete
 from tests.support.vectors import delete_rows, ids_without_deleted
 
 WHERE = {"mode": ReplaceWhere("month = '2019-01'")}

@@ -12,13 +12,22 @@ from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
-from airflow_provider_onelake.writes.prepare import Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from airflow_provider_onelake.writes.reconcile import reconcile
 from airflow_provider_onelake.writes.report import Report
 from tests.support.commits import statuses
 from tests.support.stores import LoserHeld, PassingOn, through
-from tests.support.tables import LOAD, finished_at, foreign_append, foreign_commit, stage, table_ids, writer_spec
+from tests.support.tables import (
+    LOAD,
+    Stage,
+    finished_at,
+    foreign_append,
+    foreign_commit,
+    prepare,
+    stage,
+    table_ids,
+    writer_spec,
+)
 
 OVERWRITE: dict[str, Any] = {"mode": OverwritePartitions()}
 BASE = datetime.now(UTC) - timedelta(hours=5)

@@ -26,13 +26,13 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from airflow_provider_onelake.writes import publish as publishing
-from airflow_provider_onelake.writes.prepare import Stage, prepare
 from airflow_provider_onelake.writes.publish import Committer, Publication, PublishStatus
 from airflow_provider_onelake.writes.reconcile import check_committed, reconcile
 from airflow_provider_onelake.writes.report import Report
 from tests.support import tables
 from tests.support.commits import statuses
 from tests.support.stores import LoserHeld, PassingOn, through
+from tests.support.tables import Stage, prepare
 
 HERE: dict[str | None, list[int]] = {"2019-01": [10]}
 BASE = datetime.now(UTC) - timedelta(hours=5)
@@ -312,7 +312,7 @@ def test_where_nobody_can_tell_which_work_is_wanted_neither_is_published(log: De
     new = staged(log, "a", 1, fingerprint="new", task="load.write[0]")
     snapshot = log.snapshot()
     late = open_buffer(log.store, spec, snapshot, log.clock)
-    tables.finish(log, Stage(late.path, 0, late.metadata), spec, {"2019-01": [666]})
+    tables.finish(log, late, spec, {"2019-01": [666]})
     report = settle(log, "a")
     with pytest.raises(errors.TerminalError, match=r"'a'.* different work .*clear load\.write\[0\]") as told:
         report.raise_for_failures()

@@ -14,11 +14,11 @@ from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import Overwrite, OverwritePartitions, ReplaceWhere
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import PublishStatus
 from tests.support import tables
 from tests.support.commits import committer
 from tests.support.stores import LoserHeld, through
+from tests.support.tables import prepare
 from tests.support.vectors import delete_rows
 
 REPLACE = {"on_rerun": OnRerun.REPLACE, "fingerprint": "mended"}

