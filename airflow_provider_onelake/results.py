@@ -120,8 +120,6 @@ class MergedResult(BufferResult):
     rows_deleted: int | None
     files_removed: int | None
     files_added: int | None
-    files_united: int
-    """Files that have the union of a deletion vector of ours and one that others gave them meanwhile."""
     rounds: int
     """How many times Spark ran the merge."""
     lost_races: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import uuid
 import zlib
-from base64 import b85decode, b85encode
+from base64 import b85decode
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 # Z85 is the base 85 of Python by another alphabet, which lacks five of Python's signs. The zeros make them no signs.
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-_Z85_AS_B85, _B85_AS_Z85 = bytes.maketrans(_Z85 + b";_`|~", _B85 + b"\0" * 5), bytes.maketrans(_B85, _Z85)
+_Z85_AS_B85 = bytes.maketrans(_Z85 + b";_`|~", _B85 + b"\0" * 5)
 _UUID_IN_Z85 = 20
-_VERSION = b"\x01"
 _MAGIC = struct.pack("<i", 1681511377)
 
 ReadPart = Callable[[str, int, int], bytes]
@@ -100,44 +99,9 @@ def _data(vector: DeletionVector, read: ReadPart, file: str) -> bytes:
     return data
 
 
-class VectorFile:
-    """A file of deletion vectors at the root of a table, with a name that every reader takes.
-
-    :param name: a new one.
-    """
-
-    def __init__(self, name: uuid.UUID) -> None:
-        self._text = to_z85(name.bytes)
-        self.path = deletion_vector_path(self._text)
-        self.content = bytearray(_VERSION)
-        self.has_vectors = False
-
-    def add(self, hidden: BitMap64) -> DeletionVector:
-        """Add a vector, and return its descriptor.
-
-        :param hidden: the rows that it hides, by their positions in its data file.
-        """
-        data = _MAGIC + hidden.serialize()
-        vector: DeletionVector = {
-            "storageType": "u",
-            "pathOrInlineDv": self._text,
-            "offset": len(self.content),
-            "sizeInBytes": len(data),
-            "cardinality": len(hidden),
-        }
-        self.content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-        self.has_vectors = True
-        return vector
-
-
 def from_z85(text: str) -> bytes:
     """Return the bytes that a text stands for: five characters are four bytes.
 
     :raises ValueError: the text is no Z85.
     """
     return b85decode(text.encode().translate(_Z85_AS_B85))
-
-
-def to_z85(data: bytes) -> str:
-    """Return bytes as a text; their number must be a multiple of four."""
-    return b85encode(data).translate(_B85_AS_Z85).decode()

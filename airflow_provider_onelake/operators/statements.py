@@ -158,8 +158,7 @@ class OneLakeDeleteOperator(_RowStatementOperator):
     - ``rows_deleted`` (int, or None if the statistics of a file do not say); ``files_removed`` (int or None);
       ``lost_races`` (int).
     - ``rounds`` (int): how many times Spark ran; 0 for whole files. Then ``bytes_removed`` (int or None) is there too,
-      else ``files_added`` (int or None) and ``files_united`` (int): how many files have the union of a deletion vector
-      of ours and one that others gave them meanwhile.
+      else ``files_added`` (int or None).
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param where: which rows go: a predicate in Spark SQL, as in ``month < '2019-01'`` or ``person_id = 17``. It has no
@@ -225,8 +224,7 @@ class OneLakeUpdateOperator(_RowStatementOperator):
       ``nothing_to_do``; ``summary`` (str): one sentence.
     - ``version`` (int or None): the version that the commit made.
     - ``rows_updated`` (int, or None if a part of what Spark did had to be done again); ``files_removed``,
-      ``files_added`` (int or None); ``files_united`` (int): how many files have the union of a deletion vector of ours
-      and one that others gave them meanwhile; ``rounds`` (int): how many times Spark ran; ``lost_races`` (int).
+      ``files_added`` (int or None); ``rounds`` (int): how many times Spark ran; ``lost_races`` (int).
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param set: by column, its new value in Spark SQL, as in ``{"fare": "fare / 100"}``. It has no subquery (templated).

@@ -29,7 +29,6 @@ from airflow_provider_onelake.statements.engine import (
     RowStatement,
     RunRound,
     StatementCommit,
-    TakeOver,
     in_rounds,
 )
 from airflow_provider_onelake.statements.rounds import Rounds
@@ -49,7 +48,6 @@ def change(
     on_rerun: OnStatementRerun,
     most_rounds: int = MOST_ROUNDS,
     concerned: Concerned = lambda _: None,
-    take_over: TakeOver = lambda _: (),
 ) -> Changed:
     """Do a statement to the rows of a table.
 
@@ -58,13 +56,12 @@ def change(
     :param on_rerun: what a clear does.
     :param most_rounds: after how many rounds it gives up.
     :param concerned: rules out files that have no row for which the predicate is true. Default: none are.
-    :param take_over: returns what rounds of earlier tries have done. Default: nothing.
     :raises RerunRefusedError: the statement was done by an earlier start, is to be skipped, and rows that it may touch
         were changed since.
     :raises OneLakeError: as :func:`~airflow_provider_onelake.statements.engine.in_rounds`.
     """
     asked = _Change(transactions.log, statement, asker, on_rerun, concerned)
-    return in_rounds(transactions, asked, run_round, most_rounds, take_over)
+    return in_rounds(transactions, asked, run_round, most_rounds)
 
 
 class _Change(RowStatement):
@@ -119,7 +116,6 @@ class _Change(RowStatement):
             rows=whole_number(metrics.get(self._rows)),
             files_removed=whole_number(metrics.get("numRemovedFiles")),
             files_added=whole_number(metrics.get("numAddedFiles")),
-            files_united=whole_number(earlier.record.get("filesUnited")) or 0,
             rounds=whole_number(earlier.record.get("rounds")) or 0,
         )
 

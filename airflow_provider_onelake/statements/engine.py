@@ -3,7 +3,6 @@
 ::
 
     the newest snapshot ─► drop the pieces whose files others have changed
-                           │                        (where they have only hidden rows of theirs, the union stays)
                            ├─ is there a file that the statement has to read, and no round has read? ─► a round over
                            │                                            these alone, and again from the top
                            └─ no: put what all rounds did, at the next version
@@ -15,9 +14,8 @@ which files may concern it, when is a round enough, and what does the commit say
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
@@ -43,28 +41,11 @@ from airflow_provider_onelake.statements.round_tables import Ran
 from airflow_provider_onelake.statements.rounds import Rounds
 from airflow_provider_onelake.statements.statement import StatementStatus
 
-logger = logging.getLogger(__name__)
-
 MOST_ROUNDS = 5
 """How many times Spark may run a statement, unless its author says otherwise."""
 
 RunRound = Callable[[int, Snapshot, Sequence[Add]], Ran]
 """Runs the statement on some files alone, with the number of the round, from 1, and the snapshot that has the files."""
-
-
-@attrs.frozen
-class TakenOver:
-    """What a round of an earlier try has done.
-
-    :param files: that it has read.
-    """
-
-    files: tuple[Add, ...] = attrs.field(repr=False)
-    ran: Ran
-
-
-TakeOver = Callable[[Snapshot], Iterable[TakenOver]]
-"""Returns what rounds of earlier tries of the same start have done on a table of the same definition, in order."""
 
 
 @attrs.frozen(kw_only=True)
@@ -77,7 +58,6 @@ class Changed:
     :param rows: how many rows were deleted or updated; ``None`` where that is not known.
     :param files_removed: how many files are no longer in the table.
     :param files_added: how many new files are.
-    :param files_united: to how many files others gave deletion vectors too, so that they got the union of both.
     :param rounds: how many times Spark ran, each time on files that it had not read before.
     :param lost_races: how many puts met another's commit.
     """
@@ -87,7 +67,6 @@ class Changed:
     rows: int | None = 0
     files_removed: int | None = 0
     files_added: int | None = 0
-    files_united: int = 0
     rounds: int = 0
     lost_races: int = 0
 
@@ -117,8 +96,6 @@ class RowStatement(ABC):
     :param asker: who runs it.
     """
 
-    maps_rows = True
-    """Whether what it does to the table is what it does to each row by itself."""
     ways = ""
     """What else a person can do after too many rounds."""
 
@@ -169,14 +146,11 @@ class Unseen:
     files: tuple[Add, ...]
 
 
-def in_rounds(
-    transactions: Transactions, statement: RowStatement, run_round: RunRound, most_rounds: int, take_over: TakeOver
-) -> Changed:
+def in_rounds(transactions: Transactions, statement: RowStatement, run_round: RunRound, most_rounds: int) -> Changed:
     """Take a statement around the log until it is committed, with as many rounds as it needs.
 
     :param run_round: runs it on some files.
-    :param most_rounds: after how many rounds of its own it gives up.
-    :param take_over: returns what rounds of earlier tries have done.
+    :param most_rounds: after how many rounds it gives up.
     :raises TableNotFoundError: there is no table.
     :raises InvalidWriteError: ``covers`` is no predicate on partition columns.
     :raises StatementRefusedError: the table is append-only, was made again meanwhile, or no longer has the definition
@@ -190,18 +164,13 @@ def in_rounds(
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
     proposal = _InRounds(transactions, statement)
-    taken_over: int | None = None
     try:
         while True:
             ended = transactions.commit(proposal)
             if isinstance(ended, Changed):
                 return ended
-            if taken_over is None:
-                taken_over = proposal.take_over(ended, take_over(ended.snapshot))
-                if taken_over:
-                    continue
             done = proposal.done
-            if done.count - taken_over >= most_rounds:
+            if done.count >= most_rounds:
                 raise RoundsUsedUpError(
                     f"{transactions.log.table}: Spark ran {statement.name} {done.count} times, and each time others "
                     f"had changed or added {len(ended.files)} files or more that it may concern before the result "
@@ -221,33 +190,13 @@ class _InRounds(StatementProposal["Changed | Unseen"]):
 
     def __init__(self, transactions: Transactions, statement: RowStatement) -> None:
         super().__init__(transactions, statement.asker, statement.operation, statement.name, statement.covers)
-        self.done = Rounds(self._log, self.name, statement.operation, transactions.random)
+        self.done = Rounds(self._log, statement.operation)
         """What its rounds have read and done."""
         self._statement = statement
         # What the statement says of each file, under the definition of one snapshot.
         self._judged: tuple[Snapshot, Callable[[Add], bool] | None, dict[FileKey, bool]] | None = None
         self._first: Snapshot | None = None
         self._put: Changed | None = None
-
-    def take_over(self, unseen: Unseen, earlier: Iterable[TakenOver]) -> int:
-        """Take in what rounds of earlier tries have done to files that are as they were, or that have the union since.
-
-        :param unseen: all files that the statement looks at, as no round has read any yet.
-        :param earlier: what they have done.
-        :returns: how many rounds were taken over.
-        """
-        present = {file_key(file): file for file in unseen.files}
-        for each in earlier:
-            read = any(key in self.done.files_read and key in present for key in map(file_key, each.files))
-            # What a MERGE inserts, it inserts once, whatever files it was shown.
-            if read or (self.done.ran and not self._statement.maps_rows):
-                continue
-            self.done.take(each.files, each.ran)
-            self._statement.unread(self.done, present)
-        if count := self.done.count:
-            table, name = self._log.table, self.name
-            logger.info("%s: an earlier try ran %d rounds of %s, which are not run again", table, count, name)
-        return count
 
     def decide(self, view: View) -> Put | Changed | Unseen:
         """Put what the rounds did, or ask for another round."""
@@ -333,12 +282,10 @@ class _InRounds(StatementProposal["Changed | Unseen"]):
         again: list[Add] = [{**file, "dataChange": True} for piece in pieces for file in piece.again]
         added: list[Add] = [{**file, "dataChange": True} for piece in pieces for file in piece.added]
         staying = {file["path"] for file in again}
-        united = sum(file["path"] in piece.united for piece in pieces for file in piece.removed)
         counted = Changed(
             status=StatementStatus.DONE if pieces else StatementStatus.NOTHING_TO_DO,
             files_removed=sum(file["path"] not in staying for file in removed),
             files_added=len(added),
-            files_united=united,
             rounds=rounds,
         )
         said = self._statement.says(self.done, counted, snapshot)
@@ -348,7 +295,6 @@ class _InRounds(StatementProposal["Changed | Unseen"]):
             {
                 "rounds": rounds,
                 "readVersion": self.read_version,
-                **({"filesUnited": united} if united else {}),
                 **said.record,
             },
             parameters=said.parameters,

@@ -45,7 +45,6 @@ from airflow_provider_onelake.statements.engine import (
     RowStatement,
     RunRound,
     StatementCommit,
-    TakeOver,
     in_rounds,
 )
 from airflow_provider_onelake.statements.key_range import KeyRange
@@ -80,7 +79,6 @@ def merge(
     run_round: RunRound,
     *,
     most_rounds: int = MOST_ROUNDS,
-    take_over: TakeOver = lambda _: (),
     retried: bool = False,
 ) -> Merged:
     """Merge a writer's rows into a table.
@@ -88,7 +86,6 @@ def merge(
     :param source: the writer's buffer, complete.
     :param run_round: runs the MERGE on some files.
     :param most_rounds: after how many rounds it gives up.
-    :param take_over: returns what rounds of an earlier try on the same source have done. Default: nothing.
     :param retried: whether an older try of the same generation may still be at work.
     :returns: how it ended.
     :raises StatementRefusedError: the table is append-only, was made again meanwhile, or no longer has the definition
@@ -103,9 +100,7 @@ def merge(
     :raises OneLakeError: as :func:`~airflow_provider_onelake.statements.engine.in_rounds`.
     """
     (complete,) = with_statistics(transactions.log, [source])
-    done = in_rounds(
-        transactions, _MergeStatement(transactions.log, complete, retried), run_round, most_rounds, take_over
-    )
+    done = in_rounds(transactions, _MergeStatement(transactions.log, complete, retried), run_round, most_rounds)
     assert isinstance(done, Merged)
     if done.status is StatementStatus.DONE and done.version is not None:
         marker = Publishing(done.version, _record_of(complete)).marker(complete.table_id)
@@ -133,8 +128,6 @@ class _MergeStatement(RowStatement):
         self._log, self._mode, self._source, self._spec = log, mode, source, spec
         self._writer = f"Writer {spec.identity.key!r}"
         self._stored: int | None = None
-        # What a MERGE inserts depends on all rows of the table.
-        self.maps_rows = not mode.inserts
         self._is_idle = not source.adds and not (mode.looks_everywhere and spec.allow_empty)
 
     # -- what was done before, and what refuses it ---------------------------------------------------------------------
@@ -222,15 +215,12 @@ class _MergeStatement(RowStatement):
 
     def unread(self, done: Rounds, present: Mapping[FileKey, Add]) -> list[Add] | None:
         """Return what the next round has to read: all files, once more, if one came or went that may hold a match."""
-        if self.maps_rows:
+        if not self._mode.inserts:
             return super().unread(done, present)
         if self._is_idle:
             return None
-        if self._mode.touches_matches:
-            # Rows that others have hidden beside ours matched nothing.
-            done.carry_over(present)
         # A file that was left alone held no match, if every match is updated or deleted.
-        gone = set() if self._mode.touches_matches else done.files_read.keys() - present.keys()
+        gone = set() if self._mode.touches_matches else done.files_read - present.keys()
         if gone or not done.hold(present) or done.unseen(present):
             done.forget()
         # Also where no file may hold a match: the rows are to be inserted then.

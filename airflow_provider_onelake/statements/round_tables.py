@@ -13,7 +13,7 @@ Spark gave out deletion vectors and wrote no rows. Where rows may come into anot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +24,6 @@ from airflow_provider_onelake.buffers.shadow import encoded_uri, shadow_inputs, 
 from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
     CorruptLogError,
-    LogGapError,
     ObjectNotFoundError,
 )
 from airflow_provider_onelake.log.actions import (
@@ -89,7 +88,6 @@ class Piece:
     :param cdc: the ``cdc`` actions for the change feed.
     :param vectors: the files of deletion vectors that must come to the table's root: where each lies, by where it is to
         lie.
-    :param united: paths of the files to which others have given vectors too since the round.
     """
 
     removed: tuple[Add, ...] = attrs.field(repr=False)
@@ -97,7 +95,6 @@ class Piece:
     added: tuple[Add, ...] = attrs.field(default=(), repr=False)
     cdc: tuple[DataFile, ...] = attrs.field(default=(), repr=False)
     vectors: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    united: frozenset[str] = frozenset()
 
     @property
     def rows_gone(self) -> int | None:
@@ -170,39 +167,6 @@ def open_round(
     return Round(path, attempt, snapshot, {key: file for key, (_, file) in inputs.items()})
 
 
-def reopen_round(log: DeltaLog, now: Snapshot, table_uri: str, path: str, told: Mapping[str, object]) -> Round | None:
-    """Return the round of an earlier try, if it is one of the same statement on the table as it is defined now.
-
-    Protocol: rounds of an earlier try.
-
-    :param now: the newest snapshot of the table.
-    :param table_uri: of the table, as Spark addresses it.
-    :param path: of the round, relative to the table.
-    :param told: what its shadow must say of the statement.
-    :raises StoreUnavailableError: the store did not answer.
-    """
-    try:
-        actions = parse_actions(log.store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
-    except (ObjectNotFoundError, CorruptLogError):
-        return None
-    said: Any = record_in(actions).get(CHANGE)
-    base, version = encoded_uri(table_uri), said.get("readVersion") if isinstance(said, Mapping) else None
-    wanted = {**told, "base": base, "tableId": now.table_id}
-    if not isinstance(version, int) or any(said.get(name) != value for name, value in wanted.items()):
-        return None
-    paths = table_paths(actions, base)
-    try:
-        before = now if version == now.version else log.snapshot_at(version)
-        files = log.live_files(lambda add: add["path"] in paths, version)
-    except (LogGapError, CorruptLogError):
-        return None
-    inputs = {key: file for key, (_, file) in shadow_inputs(files, table_uri).items()}
-    same = before.metadata == now.metadata and before.protocol == now.protocol
-    if not same or inputs.keys() != {file_key(add) for add in of_kind(actions, "add")}:
-        return None
-    return Round(path, path.rpartition("/")[2], before, inputs)
-
-
 def files_of_round(store: Store, path: str) -> set[str]:
     """Return the paths of the table's files that a round reads; none where the round cannot be read.
 
@@ -223,7 +187,6 @@ def read_round(
     keeps_rows: bool,
     moves_rows: bool,
     adds_rows: bool = False,
-    renamed: Callable[[str], str] = lambda name: name,
 ) -> Ran:
     """Read what Spark left in a round, and check that it is what the statement may do.
 
@@ -232,8 +195,6 @@ def read_round(
     :param keeps_rows: whether the statement leaves as many rows as there were: an UPDATE does.
     :param moves_rows: whether the statement may bring rows into other partitions.
     :param adds_rows: whether the statement may leave more rows than there were: a MERGE does.
-    :param renamed: returns under which name a file of vectors is to come to the table's root, both as descriptors have
-        them. Default: its own.
     :raises BufferInvalidError: version 1 is not what a statement on the shadow's files leaves.
     :raises BufferLostError: a new file is gone or has another size.
     """
@@ -248,7 +209,7 @@ def read_round(
     by_path = {path: file for (path, _), file in ran.inputs.items()}
     new = [add for add in commit.adds if add["path"] not in by_path]
     vectors: dict[str, str] = {}
-    again = [_again(ran, add, by_path[add["path"]], vectors, renamed) for add in commit.adds if add["path"] in by_path]
+    again = [_again(ran, add, by_path[add["path"]], vectors) for add in commit.adds if add["path"] in by_path]
     present = {info.path: info for info in store.list(ran.path)}
     oldest = check_files(present, ran.path, [*new, *cast("list[Add]", cdc)], f"the round {ran.path}", _AGAIN)
     if lost := next((path for path in vectors.values() if path not in present), None):
@@ -315,14 +276,14 @@ def _written(commit: Commit, cdc: list[DataFile], inputs: set[str]) -> list[Data
     return [*(add for add in commit.adds if add["path"] not in inputs), *cdc]
 
 
-def _again(ran: Round, add: Add, file: Add, vectors: dict[str, str], renamed: Callable[[str], str]) -> Add:
+def _again(ran: Round, add: Add, file: Add, vectors: dict[str, str]) -> Add:
     """Return the ``add`` by which a file of the table gets another deletion vector, in the table's own words."""
     if any(add.get(name) != file.get(name) for name in ROW_IDS):
         raise _invalid(ran, f"{file['path']} got other row ids")
     vector = add["deletionVector"]
     if vector["storageType"] == "u":
         text = vector["pathOrInlineDv"]
-        vector = {**vector, "pathOrInlineDv": renamed(without_prefix(text))}
+        vector = {**vector, "pathOrInlineDv": without_prefix(text)}
         vectors[deletion_vector_path(vector["pathOrInlineDv"])] = f"{ran.path}/{deletion_vector_path(text)}"
     return {**add, "path": file["path"], "deletionVector": vector}
 

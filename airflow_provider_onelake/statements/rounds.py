@@ -1,8 +1,7 @@
 """What the rounds of a statement have read and done, as far as it holds for the files that are live now.
 
 Others may replace a file, or give it another deletion vector, after a round has read it. What the round did to a file
-that was replaced is dropped, and what is left of the files of the same piece is unseen again. Where others have only
-hidden rows, the union of both vectors takes its place.
+that was replaced is dropped, and what is left of the files of the same piece is unseen again.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from random import Random
 
 from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError
-from airflow_provider_onelake.log.actions import Add, DeletionVector, FileKey, file_key
+from airflow_provider_onelake.log.actions import Add, FileKey, file_key
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.statements.round_tables import ROW_IDS, Piece, Ran
 from airflow_provider_onelake.statements.statement import DELETE
-from airflow_provider_onelake.statements.union import carry_over
 
 logger = logging.getLogger(__name__)
 
@@ -25,19 +22,17 @@ logger = logging.getLogger(__name__)
 class Rounds:
     """The rounds of one statement.
 
-    :param name: of the statement, as messages say it.
     :param operation: as Delta calls it.
-    :param random: names the files of united vectors.
     """
 
-    def __init__(self, log: DeltaLog, name: str, operation: str, random: Random) -> None:
+    def __init__(self, log: DeltaLog, operation: str) -> None:
         self.count = 0
-        """How many rounds there were, also of earlier tries."""
+        """How many rounds there were."""
         self.ran: list[tuple[Ran, list[Piece]]] = []
         """What each round said, and those of its pieces that still hold."""
-        self.files_read: dict[FileKey, DeletionVector | None] = {}
-        """The files that rounds have read, each with the vector that it had then."""
-        self._log, self._name, self._operation, self._random = log, name, operation, random
+        self.files_read: set[FileKey] = set()
+        """The files that rounds have read, each under the deletion vector that it had then."""
+        self._log, self._operation = log, operation
         # Copies of vectors at the table's root that no commit names yet.
         self._brought: set[str] = set()
 
@@ -48,7 +43,7 @@ class Rounds:
         """
         self.count += 1
         self.ran.append((ran, list(ran.pieces)))
-        self.files_read.update((file_key(file), file.get("deletionVector")) for file in files)
+        self.files_read.update(map(file_key, files))
 
     def forget(self) -> None:
         """Forget what all rounds have read and done."""
@@ -89,7 +84,6 @@ class Rounds:
 
         :param present: the live files that the statement looks at.
         """
-        self.carry_over(present)
         for _, pieces in self.ran:
             for piece in list(pieces):
                 if not all(_is_as_it_was(file, present) for file in piece.removed):
@@ -113,32 +107,7 @@ class Rounds:
     def _drop(self, pieces: list[Piece], piece: Piece) -> None:
         pieces.remove(piece)
         for file in piece.removed:
-            self.files_read.pop(file_key(file), None)
-
-    def carry_over(self, present: Mapping[FileKey, Add]) -> None:
-        """Keep what was read of, and done to, files that have only got another deletion vector since.
-
-        :param present: the live files that the statement looks at.
-        """
-        store, deletes = self._log.store, self._operation == DELETE
-        carried = carry_over(self.pieces, self.files_read, present, store, self._random, deletes=deletes)
-        if carried is None:
-            return
-        if carried.file.has_vectors:
-            self._brought.add(carried.file.path)
-            store.create(carried.file.path, bytes(carried.file.content))
-        now = iter(carried.pieces)
-        for _, pieces in self.ran:
-            pieces[:] = [left for left in (next(now) for _ in pieces) if left is not None]
-        self.files_read = carried.files_read
-        logger.info(
-            "%s: others gave deletion vectors to %d files that Spark had read for %s. %d of them get the union of both "
-            "vectors, and Spark need not read them again.",
-            self._log.table,
-            carried.overtaken,
-            self._name,
-            carried.still_valid,
-        )
+            self.files_read.discard(file_key(file))
 
     # -- deletion vectors at the table's root -------------------------------------------------------------------------
 

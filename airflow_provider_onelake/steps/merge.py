@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.buffers.markers import MERGED, try_to_mark
 from airflow_provider_onelake.buffers.plain_parquet import plain_files
 from airflow_provider_onelake.commit.words import rows_in_words
-from airflow_provider_onelake.log.commits import digest_of
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.statements.engine import MOST_ROUNDS
 from airflow_provider_onelake.statements.merge import MERGE, Merged, merge
@@ -71,9 +70,6 @@ def merge_buffer(
         # The source may be of an earlier try, whose rounds must not be taken for ours.
         attempt=str(uuid.uuid4()),
         label=f"writer {spec.identity.key} of task {spec.task}",
-        # Another start, and a retry with another source or mode, stages its rows in another place.
-        start=source.path,
-        statement=digest_of("\n".join([mode.condition, *(clause.text for clause in mode.clauses)]).encode()),
         name=f"{spec.identity.load.id}/{spec.identity.key}",
         job=job,
         # Updated and inserted rows may come into any partition, in the same files.
@@ -85,7 +81,6 @@ def merge_buffer(
             source,
             rounds.run,
             most_rounds=max_rounds or MOST_ROUNDS,
-            take_over=rounds.take_over,
             retried=retried,
         )
     )

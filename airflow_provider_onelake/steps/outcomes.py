@@ -171,7 +171,6 @@ class Written:
                     "rounds",
                     "files_removed",
                     "files_added",
-                    "files_united",
                 )
             }
             result |= {"lost_races": self.merged.lost_races, "decisions": []}

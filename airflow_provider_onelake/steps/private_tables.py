@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.layout import AttemptDirectory, WriterDirectory, changes_directory
+from airflow_provider_onelake.buffers.layout import WriterDirectory, changes_directory
 from airflow_provider_onelake.buffers.markers import try_to_mark
 from airflow_provider_onelake.statements.round_tables import Round, open_round
 
@@ -52,51 +52,34 @@ class PrivateTables:
         :returns: the round, and what its Spark job says of it.
         """
         if not self._earlier_ended:
-            for earlier in self.end_earlier():
-                self.drop(earlier)
+            self._end_earlier()
         log, address = self.table.log, self.table.address
         logger.info("%s: round %d: Spark looks at %d files", self.table.name, number, len(files))
         # Spark's jobs are told apart by their attempts, and each round is a job of its own.
         attempt = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.attempt}/round {number}"))
-        told = {**self.label_of_table, "round": number}
+        told = {"name": self.name, "operation": self.operation, "round": number}
         opened = open_round(log, snapshot, files, address.spark_uri, self._directory, attempt, told)
         self._opened.append(opened)
         shadow_uri = address.child(opened.path).spark_uri
         job = {"table_uri": address.spark_uri, "attempt": attempt, "shadow_uri": shadow_uri, "owner": self.owner}
         return opened, job
 
-    def close(self, outcome: Mapping[str, Any], spared: Collection[str] = ()) -> None:
+    def close(self, outcome: Mapping[str, Any]) -> None:
         """Mark the private tables as done with.
 
         :param outcome: what became of their results.
-        :param spared: the paths of those that stay open.
         """
         for opened in self._opened:
-            if opened.path not in spared:
-                try_to_mark(self.table.log, opened.path, outcome)
+            try_to_mark(self.table.log, opened.path, outcome)
 
-    def end_earlier(self) -> list[AttemptDirectory]:
-        """End what earlier tries of the task left at work.
-
-        :returns: their private tables that are not done with.
-        """
+    def _end_earlier(self) -> None:
+        """End what earlier tries of the task left at work, and mark their private tables as done with."""
         self._earlier_ended = True
         for attempt in self.spark.left_at_work(self.table, self.owner, self.doing):
             self.spark.kill_job(self.table, attempt, self.doing)
-        found = WriterDirectory.read(self.table.log.store, self._directory).attempts
-        return [attempt for attempt in found if not attempt.marker]
-
-    def drop(self, earlier: AttemptDirectory) -> None:
-        """Mark the private table of an earlier try as done with.
-
-        :param earlier: as a listing shows it.
-        """
-        try_to_mark(self.table.log, earlier.path, {"reason": "another try runs the statement anew"})
-
-    @property
-    def label_of_table(self) -> dict[str, object]:
-        """What a private table says of the statement."""
-        return {"name": self.name, "operation": self.operation}
+        for earlier in WriterDirectory.read(self.table.log.store, self._directory).attempts:
+            if not earlier.marker:
+                try_to_mark(self.table.log, earlier.path, {"reason": "another try runs the statement anew"})
 
     @property
     def _directory(self) -> str:

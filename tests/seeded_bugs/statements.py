@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_onelake.log import bounds
-from airflow_provider_onelake.statements import alter, union
+from airflow_provider_onelake.statements import alter
 from airflow_provider_onelake.statements import round_tables as rounds
 from airflow_provider_onelake.statements.proposal import StatementProposal, _SameTable
 from airflow_provider_onelake.steps import keys
@@ -29,16 +29,6 @@ def rows_of_an_append_only_table_are_deleted(original, self, snapshot):
 )
 def a_statement_goes_on_in_another_table(original, self, snapshot):
     return None
-
-
-@seeded(
-    "Rows that another statement has hidden in the same file stay hidden.",
-    in_=union._Union._united,
-    fails=("tests/unit/statements/test_union.py::test_a_row_that_another_hides_beside_ours_costs_no_round",),
-)
-def rows_that_another_has_hidden_meanwhile_are_shown_again(original, self, piece, before, ours, now):
-    found = original(self, piece, before, ours, now)
-    return found and (self._all_rows(before) if ours is None else self._hidden_in(ours), found[1])
 
 
 @seeded(

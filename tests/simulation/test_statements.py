@@ -16,7 +16,7 @@ from tests.simulation.statements.runner import simulate_statements
 NOT_VACUOUS = """DELETE judged, MERGE judged, TRUNCATE judged, UPDATE judged, appends that count as later,
     checkpoints, clears, commits of nothing, compactions published, crashes, files deleted by VACUUM,
     foreign: compact, foreign: erase, foreign: overwrite, foreign: restore, foreign: trim, foreign: update,
-    lost answers to commits, lost races, more rounds than one, rounds taken over, rows got ids, sources reused,
+    lost answers to commits, lost races, more rounds than one, rows got ids, sources reused,
     starts skipped, told: ConflictError, told: RerunRefusedError, told: StatementRefusedError,
     told: ZombieWriterError, told: already_done, told: nothing_to_do, writers published, zombies"""
 

@@ -52,14 +52,13 @@ def test_two_statements_on_two_rows_of_one_file_at_once_both_succeed(
 
     before = both.rows(both.ours, "id, v")
     done = change_of(log, _Overtaken(connect_server, another), where="id = 9").carry_out()
-    # With vectors, the other's new file has one row, of which its statistics say that it is not 9. Without them, it has
-    # all rows of the file that both had read, so a second round reads it.
-    assert (done.status, done.rows, done.rounds, done.files_united) == ("done", 1, *((1, 1) if properties else (2, 0)))
+    # A second round reads the file that both had read as the other has left it.
+    assert (done.status, done.rows, done.rounds) == ("done", 1, 2)
     expected = [(row, "six" if row == 6 else v) for row, v in before if row != 9]
     assert both.rows(both.ours, "id, v") == expected
 
 
-def test_two_statements_that_hide_two_rows_of_one_file_run_spark_once_each(
+def test_two_statements_that_hide_two_rows_of_one_file_are_both_done(
     spark: SparkSession, engine: ConnectEngine, connect_server: Server, tmp_path: Path
 ) -> None:
     both = Copies(spark, tmp_path / "a lake", f"{VECTORS},{FEED},{IDS}")
@@ -79,14 +78,14 @@ def test_two_statements_that_hide_two_rows_of_one_file_run_spark_once_each(
     both.run("DELETE FROM {t} WHERE id IN (18, 21)", both.theirs)
 
     for done in (updated, deleted):
-        assert (done.status, done.rows, done.rounds, done.files_united) == ("done", 1, 1, 1)
+        assert (done.status, done.rows, done.rounds) == ("done", 1, 2)
         assert done.version is not None
         for version in (done.version - 1, done.version):
             assert both.changes(both.ours, version) == both.changes(both.theirs, version)
     ids = "*, _metadata.row_id, _metadata.row_commit_version"
     assert both.rows(both.ours, ids) == both.rows(both.theirs, ids)
     assert both.by_deltalake() == [row[0] for row in both.rows(both.theirs)]
-    # Spark goes on from the united vectors.
+    # Spark goes on from these vectors.
     for path in (both.ours, both.theirs):
         both.run("DELETE FROM {t} WHERE id = 24", path)
         both.run("OPTIMIZE {t}", path)
