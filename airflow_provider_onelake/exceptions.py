@@ -208,7 +208,11 @@ class BufferDoesNotFitError(TerminalError):
 
 
 class ConflictError(TerminalError):
-    """A winner (a commit after the read version) changed what this write replaces, and the policy cannot settle it."""
+    """Others' commits stand in the way of a write or a statement. Each kind of conflict is a class below this one.
+
+    Raised as it is where a winner (a commit after the read version) changed what a write replaces, and the policy is
+    ``fail``.
+    """
 
 
 class OutOfDateError(ConflictError):
@@ -221,6 +225,22 @@ class OutOfDateError(ConflictError):
 
 class RoundsUsedUpError(ConflictError):
     """Others changed in every round of Spark what a statement may concern. Nothing was changed."""
+
+
+class UnknownCommitsError(ConflictError):
+    """The log no longer has all commits since a write was formed, so nobody knows whether one is in conflict."""
+
+
+class MixedRowsError(ConflictError):
+    """A file that a write would remove may hold rows of the load's other writers, as it was compacted or rewritten."""
+
+
+class TwoWorksError(ConflictError):
+    """Two attempts of one writer staged different work at the same time, and nobody can tell which is wanted."""
+
+
+class BroughtBackError(ConflictError):
+    """A RESTORE since a plan of new files was made may have brought back the rows of a writer's files."""
 
 
 class RowsSetAsideError(TerminalError):

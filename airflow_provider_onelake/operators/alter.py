@@ -65,7 +65,7 @@ class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
     :param drop_checks: names of CHECK constraints; one that is not there is no error. One that is in ``add_checks`` too
         is replaced (templated).
     :param max_rounds: after how many runs of Spark, each overtaken by others, the ALTER is given up with
-        ``ConflictError``. Default: 5. Not templated.
+        ``RoundsUsedUpError``. Default: 5. Not templated.
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands
         in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
     :param kwargs: the connections and ``spark_timeout`` of a

@@ -165,8 +165,8 @@ class OneLakeDeleteOperator(_RowStatementOperator):
         subquery, and calls no function whose answer changes from run to run, such as ``rand()`` (templated).
     :param covers: a predicate on partition columns alone. No row of any other partition goes, Spark does not look at
         them, and what others do there does not matter. Default: all partitions (templated).
-    :param max_rounds: after how many rounds that others have overtaken it gives up with ``ConflictError``. Default: 5.
-        Not templated.
+    :param max_rounds: after how many rounds that others have overtaken it gives up with ``RoundsUsedUpError``.
+        Default: 5. Not templated.
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands
         in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
     :param kwargs: the connections and ``spark_timeout`` of a
@@ -235,8 +235,8 @@ class OneLakeUpdateOperator(_RowStatementOperator):
     :param on_rerun: what a clear does after the update was done: ``skip`` leaves the rows as they are, and is refused
         with ``RerunRefusedError`` if others have changed rows in these partitions since; ``again`` updates the rows
         that match now. After a RESTORE that has undone it, both update. Default: ``skip``. Not templated.
-    :param max_rounds: after how many rounds that others have overtaken it gives up with ``ConflictError``. Default: 5.
-        Not templated.
+    :param max_rounds: after how many rounds that others have overtaken it gives up with ``RoundsUsedUpError``.
+        Default: 5. Not templated.
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands
         in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
     :param kwargs: the connections and ``spark_timeout`` of a

@@ -25,7 +25,7 @@ from airflow_provider_onelake.buffers.shadow import MOST_FILES
 from airflow_provider_onelake.commit.entry import Entry, check_paths_relative
 from airflow_provider_onelake.commit.loop import Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
-from airflow_provider_onelake.exceptions import ConflictError, StatementRefusedError
+from airflow_provider_onelake.exceptions import RoundsUsedUpError, StatementRefusedError
 from airflow_provider_onelake.log.actions import Action, Add, FileKey, Metadata, encode, file_key
 from airflow_provider_onelake.log.commits import ALTER, STAGED
 from airflow_provider_onelake.log.features import all_features_of, check_supported
@@ -83,7 +83,7 @@ def alter(
     :raises StatementRefusedError: the table is not one to which this can be done, or was made again meanwhile.
     :raises ZombieWriterError: a newer start of the task is in the table.
     :raises RerunRefusedError: an earlier try of the start did it, and a RESTORE has taken that back.
-    :raises ConflictError: others came first in every round; nothing was changed.
+    :raises RoundsUsedUpError: others came first in every round; nothing was changed.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or would get one.
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
@@ -94,7 +94,7 @@ def alter(
         if isinstance(ended, Altered):
             return ended
         if proposal.rounds >= most_rounds:
-            raise ConflictError(
+            raise RoundsUsedUpError(
                 f"{proposal.table}: Spark ran {asked} {proposal.rounds} times, and each time others had changed the "
                 "definition, or added files that a new CHECK must be asked of, before the result could be put. Nothing "
                 "was changed. Clear the task when fewer writers are at work, or allow more rounds (max_rounds)."

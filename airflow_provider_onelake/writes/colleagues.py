@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from airflow_provider_onelake.buffers.identity import WriterIdentity
 from airflow_provider_onelake.buffers.layout import is_of_a_writer
-from airflow_provider_onelake.exceptions import ConflictError
+from airflow_provider_onelake.exceptions import MixedRowsError
 from airflow_provider_onelake.history.published import publishings
 from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -29,7 +29,7 @@ def check_apart(
     :param removable: the files that a batch would remove, without those in the colleagues' directories.
     :param names: of the batch's writers, as messages list them.
     :param snapshot: that is decided on.
-    :raises ConflictError: there is such a file.
+    :raises MixedRowsError: there is such a file.
     """
     read = snapshot.partitioning.partition
     mixed = {read(file["partitionValues"]): file for file in removable if not is_of_a_writer(object_path(file))}
@@ -39,7 +39,7 @@ def check_apart(
         wrote = _partitions_of(log, identity, snapshot)
         partition = next((one for one in mixed if wrote is None or one in wrote), None)
         if partition is not None:
-            raise ConflictError(
+            raise MixedRowsError(
                 f"Writer {identity.key!r} of load {identity.load.id} was published in {log.table} before, and "
                 f"{mixed[partition]['path']} in {snapshot.partitioning.describe(partition)} may hold its rows now: a "
                 f"compaction or a statement wrote that file. They cannot be told from the rows that {names} replace. "

@@ -34,13 +34,14 @@ from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.reads import read_changed
 from airflow_provider_onelake.commit.loop import View
 from airflow_provider_onelake.exceptions import (
+    BroughtBackError,
     BufferDoesNotFitError,
     BufferIncompleteError,
-    ConflictError,
     InvalidWriteError,
     LogGapError,
     MissingWritersError,
     TerminalError,
+    UnknownCommitsError,
 )
 from airflow_provider_onelake.history.undone import UNDOING
 from airflow_provider_onelake.log.actions import Metadata
@@ -103,7 +104,7 @@ def check_not_brought_back(buffers: Iterable[Buffer], snapshot: Snapshot, log: D
     """Refuse the files of a plan if a RESTORE since the plan has looked may have brought their rows back.
 
     :param snapshot: the newest of the table.
-    :raises ConflictError: only a plan tells whose rows they are.
+    :raises BroughtBackError: only a plan tells whose rows they are.
     """
     for spec in (buffer.spec for buffer in buffers):
         looked = (spec.planned or {}).get("version", snapshot.version)
@@ -111,7 +112,7 @@ def check_not_brought_back(buffers: Iterable[Buffer], snapshot: Snapshot, log: D
         with suppress(LogGapError):
             since = log.commits_between(looked, snapshot.version)
             if (back := next((each for each in since if each.operation in UNDOING and each.adds), None)) is not None:
-                raise ConflictError(
+                raise BroughtBackError(
                     f"The files of writer {spec.identity.key!r} may be in {log.table} already: {back.operation} in "
                     f"version {back.version} may have brought back their rows since the plan of its files was made. "
                     "Nothing was published: clear the plan with what follows it."
@@ -203,17 +204,17 @@ def check_winners_known(batch: Batch, view: View, table: str) -> None:
     Protocol: known winners.
 
     :param table: what messages call the table.
-    :raises ConflictError: commits since the batch's read version were cleaned up.
+    :raises UnknownCommitsError: commits since the batch's read version were cleaned up.
     """
     if view.complete:
         return
     if any(buffer.reads_target for buffer in batch.buffers):
-        raise ConflictError(
+        raise UnknownCommitsError(
             f"Writers {batch.names} read {table} at version {batch.read_version}, and its log since then was cleaned "
             "up, so nobody knows whether what they read has changed. Nothing was published: clear them."
         )
     if batch.replaces_anything:
-        raise ConflictError(
+        raise UnknownCommitsError(
             f"The log of {table} between version {batch.read_version}, on which writers {batch.names} were formed, and "
             f"version {view.snapshot.version} was cleaned up, so nobody knows what they would replace. Nothing was "
             "published: clear the writers to run them on the newest version."

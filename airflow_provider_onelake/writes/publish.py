@@ -20,10 +20,10 @@ from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.entry import check_paths_relative
 from airflow_provider_onelake.commit.loop import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import (
-    ConflictError,
     LogGapError,
     OutOfDateError,
     RerunRefusedError,
+    UnknownCommitsError,
 )
 from airflow_provider_onelake.history.published import (
     Publishing,
@@ -305,7 +305,7 @@ class _BatchProposal(Proposal[Publication]):
 
         ``first_writer_wins`` and ``fail`` ask for that, so that it does not matter how many of the writers had a slot.
 
-        :raises ConflictError: the log since then was cleaned up.
+        :raises UnknownCommitsError: the log since then was cleaned up.
         """
         (buffer, *_), load = batch.buffers, batch.buffers[0].spec.identity.load
         began = buffer.spec.began
@@ -319,7 +319,7 @@ class _BatchProposal(Proposal[Publication]):
         try:
             commits = self._log.commits_between(began.version, batch.read_version)
         except LogGapError:
-            raise ConflictError(
+            raise UnknownCommitsError(
                 f"Writers {batch.names} are not published into {self._log.table}: its log since version "
                 f"{began.version}, at which their load {load.id} began, was cleaned up, so nobody knows whether others "
                 "of the load have put rows where they replace some. Clear the writers, which begin anew on the newest "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 
 import attrs
 
@@ -23,12 +24,12 @@ from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     ConflictError,
     MissingWritersError,
-    OutOfDateError,
     ReconciliationMismatchError,
     RowsRestoredAwayError,
     StoreUnavailableError,
     TableNotFoundError,
     TerminalError,
+    TwoWorksError,
     ZombieWriterError,
 )
 from airflow_provider_onelake.history.published import (
@@ -47,12 +48,12 @@ from airflow_provider_onelake.writes.policy import Settlement, left_out_as
 from airflow_provider_onelake.writes.publish import Committer, Publication, PublishStatus
 from airflow_provider_onelake.writes.report import Report, WriterOutcome
 
+_CONFLICTS = (ConflictError, *ConflictError.__subclasses__())
 # What ended a task that has not published its rows, by the name of its error.
 _ENDED = {
     CommitContentionError.__name__: "its task gave up after lost races",
     StoreUnavailableError.__name__: "the store had not answered its task",
-    ConflictError.__name__: "its task was refused",
-    OutOfDateError.__name__: "its task was refused",
+    **dict.fromkeys(map(attrgetter("__name__"), _CONFLICTS), "its task was refused"),
 }
 
 
@@ -246,7 +247,7 @@ class _Reconciliation:
             return _StagedWriter(identity, stored, None, published=True)
         if len(complete) > 1 and not all(equal_terms(complete[0].spec, extra.spec) for extra in complete[1:]):
             # prepare sets buffers of other work aside, but only those that it sees.
-            undecided = ConflictError(
+            undecided = TwoWorksError(
                 f"Two attempts of writer {identity.key!r} of load {self._load.id} staged different work at the same "
                 f"time, in {' and '.join(buffer.path for buffer in complete)}, and nobody can tell which is wanted. "
                 f"Neither was published: clear {complete[0].spec.task or 'its task'}."
