@@ -36,7 +36,7 @@ WAYS = (
 )
 """What a person can do where a rerun cannot be skipped."""
 
-AFRESH = ("WRITE", *UNDOING)
+_AFRESH = ("WRITE", *UNDOING)
 """Operations whose new files hold no rows of the files that they remove.
 
 Of ``WRITE`` this holds unless it replaced rows by a predicate on data columns.
@@ -130,6 +130,30 @@ def still_there(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> 
     """
     found = publishings(log, identity, snapshot)
     return next((each for each in found if rows_left(log, each, snapshot)), None)
+
+
+def restored_away(
+    log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, restore: Commit
+) -> tuple[bool | None, str]:
+    """Say whether a writer has no rows in the table as a RESTORE took them, and what took them.
+
+    ``None`` where nobody can tell. Of a writer that is retired it says whether it has no rows, whatever took them.
+
+    :param snapshot: the newest of the table.
+    :param restore: the newest commit that took the table back.
+    """
+    generation, target = snapshot.txns[identity.app_id], restore.restored_to
+    known = publishings(log, identity, snapshot)
+    left = [rows_left(log, each, snapshot) for each in known]
+    found = next((each for each in known if each.record.generation == generation), None)
+    if True in left:
+        return False, ""
+    if known and known[0].version < restore.version and target is not None and target < known[-1].version:
+        return True, f"{restore.operation} in version {restore.version} took its rows back"
+    if None in left or (found is None and generation != RETIRED):
+        return None, ""
+    why = aftermath(log, found, snapshot).undone if found is not None else "it is retired"
+    return why is not None, why or ""
 
 
 def rows_left(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> bool | None:
@@ -239,7 +263,7 @@ class Aftermath:
         taken = [file for file in commit.removes if file["path"] in held]
         if not taken:
             return self
-        into = {object_path(add) for add in moved(commit, taken, partitioning)}
+        into = {object_path(add) for add in _moved(commit, taken, partitioning)}
         files = dict(self.files)
         counts = {path: files.pop(path)[1] for path in {object_path(file) for file in taken}}
         for add in commit.adds:
@@ -348,12 +372,12 @@ def _taken_by(commit: Commit) -> tuple[Fate, str]:
     return Fate.DELETED, "changed or deleted"
 
 
-def moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -> list[Add]:
+def _moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -> list[Add]:
     """Return the files into which a commit wrote rows of the files that it took.
 
     :param taken: files that the commit removes.
     """
-    afresh = commit.operation in AFRESH and not _keeps_rows(commit, partitioning)
+    afresh = commit.operation in _AFRESH and not _keeps_rows(commit, partitioning)
     rewrites = not commit.writers and not afresh
     changes = {bool(file.get("dataChange", True)) for file in taken}
     # A file that goes without a change of data was compacted, so its rows were moved whatever the commit is called.
