@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -142,15 +142,6 @@ class CompactionPlan:
     left_out: tuple[LeftOut, ...]
     target_file_size: int
     zorder_by: tuple[str, ...] = ()
-
-    def only(self, paths: Collection[str]) -> CompactionPlan:
-        """Return the plan for some of its files.
-
-        :param paths: of the files, as the table's log spells them.
-        """
-        chosen = [tuple(file for file in group.inputs if file["path"] in paths) for group in self.groups]
-        groups = (attrs.evolve(group, inputs=files) for group, files in zip(self.groups, chosen, strict=True) if files)
-        return attrs.evolve(self, groups=tuple(groups))
 
 
 def selection(

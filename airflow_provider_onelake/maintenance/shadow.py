@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import check_files, record_in
+from airflow_provider_onelake.buffers.buffer import check_files
 from airflow_provider_onelake.buffers.layout import compaction_path
-from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.buffers.shadow import ShadowInputs, shadow_inputs, shadow_log
 from airflow_provider_onelake.exceptions import BufferInvalidError, CorruptLogError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import (
@@ -27,8 +26,6 @@ from airflow_provider_onelake.log.actions import (
     FileKey,
     dump_actions,
     file_key,
-    of_kind,
-    parse_actions,
     total_rows,
     version_path,
 )
@@ -114,36 +111,6 @@ def open_shadow(
     return CompactionShadow(path, attempt, snapshot, plan, {key: file for key, (_, file) in inputs.items()})
 
 
-def reopen_shadow(
-    log: DeltaLog, snapshot: Snapshot, plan: CompactionPlan, table_uri: str, name: str, attempt: str
-) -> CompactionShadow | None:
-    """Return the shadow of an earlier attempt, if a shadow of the same files that is made now would be equal.
-
-    The earlier rewrite is then as good as a new one. Files that came since are left for the next compaction.
-
-    :param snapshot: that the plan was made on.
-    :param plan: what a compaction would do now.
-    :param table_uri: of the table, as Spark addresses it.
-    :param name: of the task.
-    :param attempt: the earlier one.
-    :returns: ``None`` where it is gone or closed, where the plan no longer has one of its files, or where the table or
-        the terms have changed.
-    :raises StoreUnavailableError: the store did not answer.
-    """
-    path = compaction_path(name, attempt)
-    try:
-        there = parse_actions(log.store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
-    except (ObjectNotFoundError, CorruptLogError):
-        return None
-    listed = {file_key(add) for add in of_kind(there, "add")}
-    inputs = {key: both for key, both in _inputs(plan, table_uri).items() if key in listed}
-    now = parse_actions(dump_actions(_version_0(snapshot, plan, inputs, name, attempt, 0)), "the same shadow now")
-    if read_marker(log.store, path) is not None or _definition(there) != _definition(now):
-        return None
-    files = {key: file for key, (_, file) in inputs.items()}
-    return CompactionShadow(path, attempt, snapshot, plan.only({file["path"] for file in files.values()}), files)
-
-
 def _inputs(plan: CompactionPlan, table_uri: str) -> ShadowInputs:
     """Return the files that a plan rewrites."""
     return shadow_inputs((file for group in plan.groups for file in group.inputs), table_uri)
@@ -167,19 +134,6 @@ def _version_0(
     }
     description = f"Shadow of {len(inputs)} files, for a compaction"
     return shadow_log(snapshot, inputs, attempt, description, {COMPACTION: told}, now)
-
-
-def _definition(actions: list[Action]) -> tuple[Any, ...]:
-    """Return what a shadow's version 0 says, without its time and without the table's version at that time."""
-    record = {**record_in(actions).get(COMPACTION, {}), "readVersion": None}
-    adds = {file_key(add): add for add in of_kind(actions, "add")}
-    return (
-        record,
-        adds,
-        of_kind(actions, "protocol"),
-        of_kind(actions, "metaData"),
-        of_kind(actions, "domainMetadata"),
-    )
 
 
 def read_rewrite(store: Store, shadow: CompactionShadow) -> Rewrite | None:

@@ -16,7 +16,7 @@ from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.maintenance.compact import CompactionResult, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import CompactionPlan, CompactionTerms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import CompactionShadow, open_shadow, read_rewrite, reopen_shadow
+from airflow_provider_onelake.maintenance.shadow import open_shadow, read_rewrite
 from airflow_provider_onelake.spark.base import OptimizeJob
 from airflow_provider_onelake.steps.outcomes import describe_compaction, size
 
@@ -65,8 +65,8 @@ class CompactionStep:
         snapshot = self.table.log.snapshot()
         snapshot.check_supported(self.table.name)
         found = self._plan(snapshot)
-        begun = self._taken_over(snapshot, found)
-        publication = self._rewrite(snapshot, found, begun) if found.groups else None
+        self._end_earlier()
+        publication = self._rewrite(snapshot, found) if found.groups else None
         result = describe_compaction(found, publication)
         for drop in result["dropped"]:
             logger.warning("%s: %s: the result is dropped: %s", self.table.name, drop["partition"], drop["reason"])
@@ -95,26 +95,16 @@ class CompactionStep:
             logger.info("%s: and so on, %d more", self.table.name, len(found.left_out) - _MOST)
         return found
 
-    def _taken_over(self, snapshot: Snapshot, plan: CompactionPlan) -> CompactionShadow | None:
-        """Return the shadow that an earlier try's driver is rewriting, if it still fits the plan. End other drivers."""
-        log, uri, found = self.table.log, self.table.address.spark_uri, None
+    def _end_earlier(self) -> None:
+        """End what earlier tries of the task left at work."""
         for attempt in self.spark.left_at_work(self.table, self._owner, OptimizeJob.doing):
-            shadow = reopen_shadow(log, snapshot, plan, uri, self._name, attempt) if found is None else None
-            if shadow is not None:
-                found = shadow
-                logger.info("%s: %s of an earlier try is taken over", self.table.name, shadow.path)
-                continue
             self.spark.kill_job(self.table, attempt, OptimizeJob.doing)
-            write_marker(
-                log.store, compaction_path(self._name, attempt), {"reason": "another try compacts what pays now"}
-            )
-        return found
+            reason = {"reason": "another try compacts what pays now"}
+            write_marker(self.table.log.store, compaction_path(self._name, attempt), reason)
 
-    def _rewrite(
-        self, snapshot: Snapshot, plan: CompactionPlan, begun: CompactionShadow | None
-    ) -> CompactionResult | None:
+    def _rewrite(self, snapshot: Snapshot, plan: CompactionPlan) -> CompactionResult | None:
         log, address = self.table.log, self.table.address
-        shadow = begun or open_shadow(log, snapshot, plan, address.spark_uri, self._name, self.run.attempt)
+        shadow = open_shadow(log, snapshot, plan, address.spark_uri, self._name, self.run.attempt)
         self.spark.engine().optimize(
             OptimizeJob(
                 table_uri=address.spark_uri,

@@ -10,14 +10,13 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.buffers.buffer import read_open_buffer
-from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError
-from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.actions import of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.shadow import CompactionShadow, read_rewrite, reopen_shadow
-from tests.support.shadows import optimize_by_hand, planned, publish, rewritten, shadow_of
-from tests.support.tables import foreign_append, foreign_commit, ids, make_table
+from airflow_provider_onelake.maintenance.shadow import read_rewrite
+from tests.support.shadows import optimize_by_hand, rewritten, shadow_of
+from tests.support.tables import foreign_append, make_table
 from tests.support.vectors import delete_rows
 
 
@@ -175,63 +174,3 @@ def test_later_versions_do_not_count(log: DeltaLog) -> None:
     late = Path(log.table, shadow.path, version_path(2))
     late.write_text(json.dumps({"metaData": {"id": "another"}}))
     assert read_rewrite(log.store, shadow) is not None
-
-
-# -- reopened ------------------------------------------------------------------------------------------------------
-
-
-def reopened(log: DeltaLog, begun: CompactionShadow, **terms: Any) -> CompactionShadow | None:
-    snapshot = log.snapshot()
-    return reopen_shadow(log, snapshot, planned(log, **terms), f"file://{log.table}", "upkeep", begun.attempt)
-
-
-def test_a_shadow_is_reopened_as_it_would_be_opened_now_but_for_what_came_since(log: DeltaLog) -> None:
-    begun = rewritten(log)
-    foreign_append(log, {"2019-01": [99], "2020": [1]})
-    foreign_append(log, {"2020": [2]})
-    shadow = reopened(log, begun)
-    assert shadow is not None
-    assert (shadow.path, shadow.inputs) == (begun.path, begun.inputs)
-    groups, before = ([(group.name, group.inputs) for group in of.plan.groups] for of in (shadow, begun))
-    assert groups == before
-    assert publish(log, shadow).version == 6
-    assert sorted(ids(Path(log.table))) == sorted([0, 1, 5, 10, 11, 15, 20, 21, 25, 99, 1, 2])
-
-
-def test_a_shadow_is_not_reopened_where_a_file_of_it_got_a_deletion_vector(log: DeltaLog) -> None:
-    begun = shadow_of(log)
-    first = next(iter(begun.inputs.values()))
-    delete_rows(log, dict(first), [0])
-    assert reopened(log, begun) is None
-
-
-@pytest.mark.parametrize(
-    "terms",
-    [{"target_file_size": 1 << 20}, {"zorder_by": ("id",)}, {"where": "month = '2019-01'"}],
-    ids=["size", "order", "partitions"],
-)
-def test_a_shadow_is_not_reopened_on_other_terms(log: DeltaLog, terms: dict[str, Any]) -> None:
-    assert reopened(log, shadow_of(log), **terms) is None
-
-
-def test_a_shadow_is_not_reopened_where_the_tables_definition_changed(log: DeltaLog) -> None:
-    begun = shadow_of(log)
-    metadata = {**begun.snapshot.metadata, "configuration": {"delta.parquet.vorder.enabled": "true"}}
-    foreign_commit(log, [{"metaData": metadata}])
-    assert reopened(log, begun) is None
-
-
-def test_a_shadow_that_is_closed_or_gone_is_not_reopened(log: DeltaLog) -> None:
-    begun = shadow_of(log)
-    write_marker(log.store, begun.path, {"reason": "dropped"})
-    assert reopened(log, begun) is None
-    log.store.delete(f"{begun.path}/{version_path(0)}")
-    assert reopened(log, begun) is None
-
-
-def test_a_shadow_whose_version_0_says_nothing_of_itself_is_not_reopened(log: DeltaLog) -> None:
-    begun = shadow_of(log)
-    path = f"{begun.path}/{version_path(0)}"
-    silent = [action for action in parse_actions(log.store.get(path), "version 0") if "commitInfo" not in action]
-    log.store.put(path, dump_actions(silent))
-    assert reopened(log, begun) is None

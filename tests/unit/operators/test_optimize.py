@@ -12,7 +12,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.buffers.markers import read_marker
-from airflow_provider_onelake.commit.entry import remove_of
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -204,31 +203,17 @@ def cluster(monkeypatch: pytest.MonkeyPatch, log: DeltaLog) -> Cluster:
     return found
 
 
-def test_the_next_try_takes_over_what_the_driver_is_at(log: DeltaLog, cluster: Cluster) -> None:
-    # Came since, and is the next compaction's.
+@pytest.mark.parametrize("pays", [True, False])
+def test_the_next_try_kills_the_driver_and_compacts_what_pays_now(log: DeltaLog, cluster: Cluster, pays: bool) -> None:
+    (first,) = cluster.jobs
     foreign_append(log, {"2019-01": [4]})
-    result = run()
-    first, second = cluster.jobs
-    assert (second.attempt, second.shadow_uri) == (first.attempt, first.shadow_uri)
-    assert (result["status"], result["files_before"], result["files_after"]) == ("published", 8, 2)
-    assert cluster.killed == []
-    assert sorted(ids(Path(log.table))) == sorted([*ROWS, 4])
+    result = run() if pays else run(min_files=9)
     owner = ("test/taxi/optimize/manual__1", "compacting")
     assert cluster.asked == [owner, owner]
     assert first.owner == owner[0]
-
-
-@pytest.mark.parametrize("change", ["terms", "file", "nothing pays"])
-def test_a_driver_that_is_at_what_nobody_wants_any_more_is_killed(log: DeltaLog, cluster: Cluster, change: str) -> None:
-    (first,) = cluster.jobs
-    if change == "file":
-        snapshot = log.snapshot()
-        gone = next(iter(log.live_files(lambda _: True, snapshot.version)))
-        foreign_commit(log, [{"remove": remove_of(gone, 1, data_change=True)}])
-    terms = {"terms": {"target_file_size": 1 << 20}, "file": {"min_files": 3}, "nothing pays": {"min_files": 9}}[change]
-    result = run(**terms)
     assert cluster.killed == [(first.attempt, "compacting")]
     shadow = first.shadow_uri.removeprefix(f"file://{log.table}/")
     assert "another try" in str((read_marker(log.store, shadow) or {})["reason"])
-    assert [job.attempt == first.attempt for job in cluster.jobs[1:]] == ([] if change == "nothing pays" else [False])
-    assert result["status"] == ("nothing_to_do" if change == "nothing pays" else "published")
+    assert [job.attempt == first.attempt for job in cluster.jobs[1:]] == ([False] if pays else [])
+    assert (result["status"], result["files_before"]) == (("published", 9) if pays else ("nothing_to_do", 0))
+    assert sorted(ids(Path(log.table))) == sorted([*ROWS, 4])
