@@ -7,7 +7,7 @@ commit changed, or a writer needs, is dropped from the compaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from enum import StrEnum
 
@@ -15,6 +15,7 @@ import attrs
 
 from airflow_provider_onelake.buffers.buffer import lifetime
 from airflow_provider_onelake.buffers.markers import try_to_mark
+from airflow_provider_onelake.buffers.shadow import Shadow
 from airflow_provider_onelake.commit.entry import Entry
 from airflow_provider_onelake.commit.loop import Backoff, Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
@@ -26,7 +27,7 @@ from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, bytes_of, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import CompactionShadow, Rewrite, Rewritten
+from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten
 
 POLITE = Backoff(first=0.2, longest=2.0, silent=2.0, budget=20.0)
 """Waits that leave a busy log to its writers: they are longer than the writers' waits, and end after 20 seconds."""
@@ -70,9 +71,10 @@ class CompactionResult:
 
 def publish_rewrite(
     transactions: Transactions,
-    shadow: CompactionShadow,
+    shadow: Shadow,
     rewrite: Rewrite,
     *,
+    zorder_by: Sequence[str] = (),
     abandoned_after: timedelta | None = None,
     backoff: Backoff = POLITE,
     by: str = "",
@@ -82,6 +84,7 @@ def publish_rewrite(
 
     :param shadow: that was rewritten.
     :param rewrite: what Spark left in it.
+    :param zorder_by: the columns that Spark sorted along. Default: none.
     :param abandoned_after: see :func:`~airflow_provider_onelake.maintenance.in_flight.writers_in_flight`.
     :param backoff: between attempts.
     :param by: who compacts, for people who read the table's history. Default: nothing is said.
@@ -92,7 +95,7 @@ def publish_rewrite(
         compaction was published; the table is right in both cases.
     """
     polite = attrs.evolve(transactions, backoff=backoff)
-    return polite.commit(_Compaction(polite, shadow, rewrite, abandoned_after, by, message))
+    return polite.commit(_Compaction(polite, shadow, rewrite, zorder_by, abandoned_after, by, message))
 
 
 @attrs.define(eq=False)
@@ -100,8 +103,9 @@ class _Compaction(Proposal[CompactionResult]):
     """One call of :func:`publish_rewrite`."""
 
     _transactions: Transactions
-    _shadow: CompactionShadow
+    _shadow: Shadow
     _rewrite: Rewrite
+    _zorder_by: Sequence[str]
     _abandoned_after: timedelta | None
     _by: str = ""
     _message: str | None = None
@@ -177,11 +181,10 @@ class _Compaction(Proposal[CompactionResult]):
     def _entry(self) -> Entry:
         removed = [file for group in self._put for file in group.removed]
         added = [self._add(add) for group in self._put for add in group.added]
-        zorder_by = self._shadow.plan.zorder_by
         told = f"{len(removed)} files became {len(added)}"
         return Entry(
             operation="OPTIMIZE",
-            parameters={"predicate": "[]", "zOrderBy": json.dumps(list(zorder_by)), "auto": "false"},
+            parameters={"predicate": "[]", "zOrderBy": json.dumps(list(self._zorder_by)), "auto": "false"},
             message=of_task(self._by, told, self._message) if self._by else None,
             record={COMPACTION: {"shadow": self._shadow.path, "readVersion": self._shadow.snapshot.version}},
             isolation="SnapshotIsolation",
@@ -198,9 +201,9 @@ class _Compaction(Proposal[CompactionResult]):
         )
 
     def _add(self, add: Add) -> Add:
-        published: Add = {**add, "path": f"{self._shadow.path}/{add['path']}", "dataChange": False}
-        if self._shadow.plan.zorder_by:
-            tag = zorder_tag(self._shadow.plan.zorder_by, self._shadow.attempt)
+        published: Add = {**add, "dataChange": False}
+        if self._zorder_by:
+            tag = zorder_tag(self._zorder_by, self._shadow.attempt)
             published["tags"] = {**(add.get("tags") or {}), ZORDER_TAG: tag}
         return published
 

@@ -16,7 +16,7 @@ from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.maintenance.compact import CompactionResult, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import CompactionPlan, CompactionTerms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import open_shadow, read_rewrite
+from airflow_provider_onelake.maintenance.shadow import read_rewrite, shadow_of_plan
 from airflow_provider_onelake.spark.base import OptimizeJob
 from airflow_provider_onelake.steps.outcomes import describe_compaction, size
 
@@ -104,14 +104,14 @@ class CompactionStep:
 
     def _rewrite(self, snapshot: Snapshot, plan: CompactionPlan) -> CompactionResult | None:
         log, address = self.table.log, self.table.address
-        shadow = open_shadow(log, snapshot, plan, address.spark_uri, self._name, self.run.attempt)
+        shadow = shadow_of_plan(log, snapshot, plan, address.spark_uri, self._name, self.run.attempt)
         self.spark.engine().optimize(
             OptimizeJob(
                 table_uri=address.spark_uri,
                 attempt=shadow.attempt,
                 shadow_uri=address.child(shadow.path).spark_uri,
-                target_file_size=shadow.plan.target_file_size,
-                zorder_by=shadow.plan.zorder_by,
+                target_file_size=plan.target_file_size,
+                zorder_by=plan.zorder_by,
                 v_order=self.v_order,
                 label=f"compaction of task {self.run.label}",
                 owner=self._owner,
@@ -126,6 +126,7 @@ class CompactionStep:
             self.table.committer(),
             shadow,
             rewrite,
+            zorder_by=plan.zorder_by,
             abandoned_after=self.abandoned_after,
             by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
             message=self.message,

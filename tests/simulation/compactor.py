@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import attrs
 
 from airflow_provider_onelake.buffers.markers import write_marker
+from airflow_provider_onelake.buffers.shadow import Shadow
 from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
@@ -16,7 +17,7 @@ from airflow_provider_onelake.maintenance.compact import CompactionResult, publi
 from airflow_provider_onelake.maintenance.compaction import CompactionPlan as FilesPlan
 from airflow_provider_onelake.maintenance.compaction import CompactionTerms, plan
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import CompactionShadow, open_shadow, read_rewrite
+from airflow_provider_onelake.maintenance.shadow import read_rewrite, shadow_of_plan
 from tests.simulation.scenario import CompactionPlan
 from tests.simulation.table import Row, data_columns, hidden_rows, load_rows
 from tests.simulation.world import ViolationError
@@ -81,7 +82,7 @@ def _compact(lake: Lake, terms: CompactionPlan, told: Compacted) -> None:
     found: FilesPlan = plan(files, snapshot, CompactionTerms(min_files=2, zorder_by=terms.zorder_by), needed.why_needed)
     if not found.groups:
         return
-    shadow = open_shadow(log, snapshot, found, _URI, "sim/upkeep/optimize", f"c-{random.getrandbits(64):016x}")
+    shadow = shadow_of_plan(log, snapshot, found, _URI, "sim/upkeep/optimize", f"c-{random.getrandbits(64):016x}")
     told.shadow = shadow.path
     world.sleep(terms.works)
     _optimize(lake, shadow)
@@ -90,10 +91,12 @@ def _compact(lake: Lake, terms: CompactionPlan, told: Compacted) -> None:
         write_marker(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
         return
     world.sleep(terms.waits)
-    told.said = lake.committing(lambda: publish_rewrite(Transactions(log, random), shadow, rewrite))
+    told.said = lake.committing(
+        lambda: publish_rewrite(Transactions(log, random), shadow, rewrite, zorder_by=terms.zorder_by)
+    )
 
 
-def _optimize(lake: Lake, shadow: CompactionShadow) -> None:
+def _optimize(lake: Lake, shadow: Shadow) -> None:
     """OPTIMIZE of the shadow, by what stands in its version 0 alone: files first, then version 1."""
     store, random = lake.store, lake.world.random
     entry = store.peek(f"{shadow.path}/{version_path(0)}")

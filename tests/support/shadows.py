@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_provider_onelake.buffers.shadow import Shadow
 from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import CompactionResult, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import CompactionPlan, CompactionTerms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import CompactionShadow, open_shadow, read_rewrite
+from airflow_provider_onelake.maintenance.shadow import read_rewrite, shadow_of_plan
 from airflow_provider_onelake.spark.base import Engine, OptimizeJob, SparkResult
 from tests.support.vectors import positions
 
@@ -34,14 +35,14 @@ def planned(log: DeltaLog, where: str | None = None, **terms: Any) -> Compaction
     )
 
 
-def shadow_of(log: DeltaLog, **terms: Any) -> CompactionShadow:
+def shadow_of(log: DeltaLog, **terms: Any) -> Shadow:
     """A shadow that Spark has not rewritten yet."""
     snapshot = log.snapshot()
     found = planned(log, **terms)
-    return open_shadow(log, snapshot, found, f"file://{log.table}", "upkeep", str(uuid.uuid4()))
+    return shadow_of_plan(log, snapshot, found, f"file://{log.table}", "upkeep", str(uuid.uuid4()))
 
 
-def rewritten(log: DeltaLog, **terms: Any) -> CompactionShadow:
+def rewritten(log: DeltaLog, **terms: Any) -> Shadow:
     """A shadow that Spark has rewritten."""
     shadow = shadow_of(log, **terms)
     optimize_by_hand(Path(log.table, shadow.path))
@@ -49,17 +50,23 @@ def rewritten(log: DeltaLog, **terms: Any) -> CompactionShadow:
 
 
 def publish(
-    log: DeltaLog, shadow: CompactionShadow, abandoned_after: timedelta | None = None, **means: Any
+    log: DeltaLog,
+    shadow: Shadow,
+    abandoned_after: timedelta | None = None,
+    zorder_by: Sequence[str] = (),
+    **means: Any,
 ) -> CompactionResult:
     """Read a rewrite and publish it."""
     rewrite = read_rewrite(log.store, shadow)
     assert rewrite is not None
-    return publish_rewrite(Transactions(log, **means), shadow, rewrite, abandoned_after=abandoned_after)
+    return publish_rewrite(
+        Transactions(log, **means), shadow, rewrite, zorder_by=zorder_by, abandoned_after=abandoned_after
+    )
 
 
 def compact(log: DeltaLog, **terms: Any) -> CompactionResult:
     """A whole compaction."""
-    return publish(log, rewritten(log, **terms))
+    return publish(log, rewritten(log, **terms), zorder_by=terms.get("zorder_by", ()))
 
 
 def optimize_by_hand(
@@ -130,17 +137,17 @@ class OptimizeByHand(Engine):
 
 def compact_with(engine: Engine, log: DeltaLog, **terms: Any) -> CompactionResult | None:
     """A whole compaction by an engine; ``None`` where there was nothing to do."""
-    shadow = shadow_of(log, **terms)
+    found, shadow = planned(log, **terms), shadow_of(log, **terms)
     engine.optimize(
         OptimizeJob(
             table_uri=f"file://{log.table}",
             attempt=shadow.attempt,
             shadow_uri=f"file://{log.table}/{shadow.path}",
-            target_file_size=shadow.plan.target_file_size,
-            zorder_by=shadow.plan.zorder_by,
+            target_file_size=found.target_file_size,
+            zorder_by=found.zorder_by,
             label="compaction",
         )
     )
     rewrite = read_rewrite(log.store, shadow)
     transactions = Transactions(log)
-    return publish_rewrite(transactions, shadow, rewrite) if rewrite else None
+    return publish_rewrite(transactions, shadow, rewrite, zorder_by=found.zorder_by) if rewrite else None
