@@ -15,39 +15,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import check_files, put_checksum, record_in
-from airflow_provider_onelake.buffers.shadow import encoded_uri, shadow_inputs, shadow_log, table_paths
-from airflow_provider_onelake.exceptions import (
-    BufferInvalidError,
-    CorruptLogError,
-    ObjectNotFoundError,
+from airflow_provider_onelake.buffers.buffer import record_in
+from airflow_provider_onelake.buffers.shadow import (
+    Shadow,
+    encoded_uri,
+    open_shadow,
+    read_shadow,
+    read_version,
+    shadow_invalid,
+    table_paths,
 )
+from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import (
     Add,
     DataFile,
-    FileKey,
     Metadata,
     Protocol,
     StagedRecord,
-    dump_actions,
     encode,
-    file_key,
-    is_absolute,
-    of_kind,
     parse_actions,
     total_rows,
     version_path,
 )
-from airflow_provider_onelake.log.commits import CHANGE, Commit
+from airflow_provider_onelake.log.commits import CHANGE
 from airflow_provider_onelake.log.paths import parse_path
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.values import FarTime, Unreadable
 from airflow_provider_onelake.log.vectors import deletion_vector_path, vector_home, without_prefix
-from airflow_provider_onelake.storage.clock import milliseconds, whole_number
+from airflow_provider_onelake.storage.clock import whole_number
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -56,26 +55,8 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.values import Partition
     from airflow_provider_onelake.storage.stores import Store
 
-_KINDS = {"commitInfo", "add", "remove", "cdc", "domainMetadata", "txn"}
 ROW_IDS = ("baseRowId", "defaultRowCommitVersion")
 """What an ``add`` says of the ids of its rows; a file keeps it whatever vector it gets."""
-_AGAIN = "Nothing was published, and the table is unchanged: clear the task to run the statement again."
-
-
-@attrs.frozen
-class Round:
-    """A shadow in which Spark is to run a statement.
-
-    :param path: relative to the table.
-    :param attempt: id of the round, which is the shadow's table id too.
-    :param snapshot: of the table, from which the shadow was made.
-    :param inputs: the table's ``add`` actions, by the key of each file in the shadow.
-    """
-
-    path: str
-    attempt: str
-    snapshot: Snapshot = attrs.field(repr=False)
-    inputs: Mapping[FileKey, Add] = attrs.field(repr=False)
 
 
 @attrs.frozen
@@ -145,7 +126,7 @@ def open_round(
     directory: str,
     attempt: str,
     told: Mapping[str, object],
-) -> Round:
+) -> Shadow:
     """Make the shadow of a round.
 
     :param snapshot: of the table.
@@ -156,15 +137,10 @@ def open_round(
     :param told: what the shadow says of the statement.
     :raises StoreUnavailableError: the store did not answer.
     """
-    path = f"{directory}/{attempt}"
-    inputs = shadow_inputs(files, table_uri)
     base = {"base": encoded_uri(table_uri), "readVersion": snapshot.version, "tableId": snapshot.table_id}
     record: StagedRecord = {CHANGE: {**told, **base}}
-    description = f"Shadow of {len(inputs)} files, for a statement"
-    actions = shadow_log(snapshot, inputs, attempt, description, record, milliseconds(log.clock.now()))
-    log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
-    put_checksum(log.store, path, actions)
-    return Round(path, attempt, snapshot, {key: file for key, (_, file) in inputs.items()})
+    path = f"{directory}/{attempt}"
+    return open_shadow(log, snapshot, files, table_uri, path, attempt, "a statement", record)
 
 
 def files_of_round(store: Store, path: str) -> set[str]:
@@ -182,7 +158,7 @@ def files_of_round(store: Store, path: str) -> set[str]:
 
 def read_round(
     store: Store,
-    ran: Round,
+    ran: Shadow,
     *,
     keeps_rows: bool,
     moves_rows: bool,
@@ -190,97 +166,57 @@ def read_round(
 ) -> Ran:
     """Read what Spark left in a round, and check that it is what the statement may do.
 
-    Only version 1 of the shadow counts; later versions are ignored.
-
     :param keeps_rows: whether the statement leaves as many rows as there were: an UPDATE does.
     :param moves_rows: whether the statement may bring rows into other partitions.
     :param adds_rows: whether the statement may leave more rows than there were: a MERGE does.
     :raises BufferInvalidError: version 1 is not what a statement on the shadow's files leaves.
     :raises BufferLostError: a new file is gone or has another size.
     """
-    try:
-        commit = Commit.parse(1, store.get(f"{ran.path}/{version_path(1)}"), ran.path)
-    except ObjectNotFoundError:
+    left = read_shadow(store, ran, {"cdc"})
+    if left is None:
         return Ran(())
-    except CorruptLogError as error:
-        raise BufferInvalidError(f"{error} {_AGAIN}") from error
-    cdc = of_kind(commit.actions, "cdc")
-    _check_plain_change(ran, commit, cdc)
-    by_path = {path: file for (path, _), file in ran.inputs.items()}
-    new = [add for add in commit.adds if add["path"] not in by_path]
     vectors: dict[str, str] = {}
-    again = [_again(ran, add, by_path[add["path"]], vectors) for add in commit.adds if add["path"] in by_path]
-    present = {info.path: info for info in store.list(ran.path)}
-    oldest = check_files(present, ran.path, [*new, *cast("list[Add]", cdc)], f"the round {ran.path}", _AGAIN)
-    if lost := next((path for path in vectors.values() if path not in present), None):
-        raise _invalid(ran, f"its deletion vector {lost} is gone")
-    removed = [ran.inputs[file_key(remove)] for remove in commit.removes]
-    added: list[Add] = [{**add, "path": f"{ran.path}/{add['path']}"} for add in new]
-    changes: list[DataFile] = [{**file, "path": f"{ran.path}/{file['path']}"} for file in cdc]
-    pieces = _pieces(ran.snapshot, removed, again, added, changes, vectors, whole=moves_rows)
+    removed = {remove["path"]: file for remove, file in zip(left.commit.removes, left.removed, strict=True)}
+    again = [_again(ran, add, removed.get(add["path"]), vectors) for add in left.again]
+    if lost := next((path for path in vectors.values() if path not in left.present), None):
+        raise shadow_invalid(ran, f"its deletion vector {lost} is gone")
+    pieces = _pieces(ran.snapshot, left.removed, again, left.new, left.cdc, vectors, whole=moves_rows)
     for piece in pieces:
         gone = piece.rows_gone
         if gone is not None and not adds_rows and (gone < 0 or (keeps_rows and gone)):
-            raise _invalid(ran, f"{total_rows(piece.removed)} rows became {total_rows((*piece.again, *piece.added))}")
-    metrics = commit.info.get("operationMetrics") or {}
+            after = total_rows((*piece.again, *piece.added))
+            raise shadow_invalid(ran, f"{total_rows(piece.removed)} rows became {after}")
+    info = left.commit.info
+    metrics = info.get("operationMetrics") or {}
     updated = whole_number(metrics.get("numUpdatedRows"))
-    return Ran(tuple(pieces), oldest, updated, commit.info.get("tags") or {}, metrics)
+    return Ran(tuple(pieces), left.oldest, updated, info.get("tags") or {}, metrics)
 
 
-def read_definition(store: Store, ran: Round) -> TableDefinition:
+def read_definition(store: Store, ran: Shadow) -> TableDefinition:
     """Read what ALTER TABLE statements have made of the definition of a round's shadow.
 
     :raises BufferInvalidError: they have done more than that.
     """
     made, version = TableDefinition(ran.snapshot.metadata, ran.snapshot.protocol), 1
-    while True:
-        try:
-            commit = Commit.parse(version, store.get(f"{ran.path}/{version_path(version)}"), ran.path)
-        except ObjectNotFoundError:
-            return made
-        except CorruptLogError as error:
-            raise BufferInvalidError(f"{error} {_AGAIN}") from error
+    while (commit := read_version(store, ran, version)) is not None:
         if kinds := {kind for action in commit.actions for kind in action} - {"commitInfo", "protocol", "metaData"}:
-            raise _invalid(ran, f"an ALTER of its definition has a {min(kinds)} action", version)
+            raise shadow_invalid(ran, f"an ALTER of its definition has a {min(kinds)} action", version)
         told = commit.info.get("operationParameters") or {}
         parameters = {name: value if isinstance(value, str) else encode(value) for name, value in told.items()}
         metadata, protocol = commit.metadata or made.metadata, commit.protocol or made.protocol
         made, version = TableDefinition(metadata, protocol, commit.operation, parameters), version + 1
+    return made
 
 
-def _check_plain_change(ran: Round, commit: Commit, cdc: list[DataFile]) -> None:
-    kinds = {kind for action in commit.actions for kind in action}
-    removed = {file_key(remove) for remove in commit.removes}
-    inputs = {path for path, _ in ran.inputs}
-    problems = [f"it has a {kind} action" for kind in sorted(kinds - _KINDS)]
-    if unknown := [path for path, vector in removed if (path, vector) not in ran.inputs]:
-        problems.append(f"it removes {unknown[0]}, which is none of its files")
-    if len(removed) != len(commit.removes) or len({add["path"] for add in commit.adds}) != len(commit.adds):
-        problems.append("a file is in it twice")
-    for add in commit.adds:
-        if add["path"] in inputs:
-            if add["path"] not in {path for path, _ in removed}:
-                problems.append(f"it adds {add['path']} beside itself")
-            vector = add.get("deletionVector")
-            if vector is None or vector["storageType"] not in ("u", "i"):
-                problems.append(f"it adds {add['path']} without a deletion vector of its own")
-        elif add.get("deletionVector"):
-            problems.append("a new file has a deletion vector")
-    if outside := [file["path"] for file in _written(commit, cdc, inputs) if is_absolute(file["path"])]:
-        problems.append(f"{outside[0]} lies outside of it")
-    if problems:
-        raise _invalid(ran, "; ".join(problems))
-
-
-def _written(commit: Commit, cdc: list[DataFile], inputs: set[str]) -> list[DataFile]:
-    return [*(add for add in commit.adds if add["path"] not in inputs), *cdc]
-
-
-def _again(ran: Round, add: Add, file: Add, vectors: dict[str, str]) -> Add:
+def _again(ran: Shadow, add: Add, file: Add | None, vectors: dict[str, str]) -> Add:
     """Return the ``add`` by which a file of the table gets another deletion vector, in the table's own words."""
+    if file is None:
+        raise shadow_invalid(ran, f"it adds {add['path']} beside itself")
+    vector = add.get("deletionVector")
+    if vector is None or vector["storageType"] not in ("u", "i"):
+        raise shadow_invalid(ran, f"it adds {file['path']} without a deletion vector of its own")
     if any(add.get(name) != file.get(name) for name in ROW_IDS):
-        raise _invalid(ran, f"{file['path']} got other row ids")
-    vector = add["deletionVector"]
+        raise shadow_invalid(ran, f"{file['path']} got other row ids")
     if vector["storageType"] == "u":
         text = vector["pathOrInlineDv"]
         vector = {**vector, "pathOrInlineDv": without_prefix(text)}
@@ -353,7 +289,3 @@ def may_move_rows(snapshot: Snapshot, assigned: Iterable[str]) -> bool:
         return column in split or column not in by_name
 
     return bool(split) and (generated or any(map(may_be_split, assigned)))
-
-
-def _invalid(ran: Round, problem: str, version: int = 1) -> BufferInvalidError:
-    return BufferInvalidError(f"Version {version} of {ran.path} is not what a statement leaves: {problem}. {_AGAIN}")

@@ -11,7 +11,8 @@ import attrs
 
 from airflow_provider_onelake.buffers.layout import WriterDirectory, changes_directory
 from airflow_provider_onelake.buffers.markers import try_to_mark
-from airflow_provider_onelake.statements.round_tables import Round, open_round
+from airflow_provider_onelake.buffers.shadow import Shadow
+from airflow_provider_onelake.statements.round_tables import open_round
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Add
@@ -40,10 +41,10 @@ class PrivateTables:
     owner: str
     attempt: str
     name: str
-    _opened: list[Round] = attrs.field(factory=list, init=False)
+    _opened: list[Shadow] = attrs.field(factory=list, init=False)
     _earlier_ended: bool = attrs.field(default=False, init=False)
 
-    def open(self, number: int, snapshot: Snapshot, files: Sequence[Add]) -> tuple[Round, dict[str, Any]]:
+    def open(self, number: int, snapshot: Snapshot, files: Sequence[Add]) -> tuple[Shadow, dict[str, Any]]:
         """Make the private table of a round. What earlier tries of the task left at work is ended before the first one.
 
         :param number: of the round, from 1.

@@ -23,9 +23,12 @@ def a_compaction_takes_what_a_writer_in_flight_needs(original, self, file):
 @seeded(
     "What Spark left in a shadow is published only if it is about the files of the shadow.",
     in_=shadow._check_about_its_files,
-    fails=("tests/unit/maintenance/test_shadow.py::test_whatever_is_more_than_moving_rows_is_refused",),
+    fails=(
+        "tests/unit/maintenance/test_shadow.py::test_whatever_is_more_than_moving_rows_is_refused",
+        "tests/unit/statements/test_round_tables.py::test_what_no_delete_or_update_leaves_is_refused[twice]",
+    ),
 )
-def a_compaction_that_did_more_than_move_rows_is_published(original, found, commit, written, kinds):
+def whatever_spark_left_in_a_shadow_is_published(original, found, commit, written, kinds):
     return None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from airflow_provider_onelake.log import bounds
 from airflow_provider_onelake.statements import alter
-from airflow_provider_onelake.statements import round_tables as rounds
 from airflow_provider_onelake.statements.proposal import StatementProposal, _SameTable
 from airflow_provider_onelake.steps import keys
 from tests.seeded_bugs.bug import seeded
@@ -59,12 +58,3 @@ def files_that_come_meanwhile_are_not_asked_of_a_check(original, self, view):
 )
 def a_key_that_is_there_twice_is_merged(original, store, source, plain, names):
     return True
-
-
-@seeded(
-    "What Spark did for a statement is published only if it is what such a statement does.",
-    in_=rounds._check_plain_change,
-    fails=("tests/unit/statements/test_round_tables.py::test_what_no_delete_or_update_leaves_is_refused[twice]",),
-)
-def whatever_spark_left_of_a_statement_is_published(original, ran, commit, cdc):
-    return None

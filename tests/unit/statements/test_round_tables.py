@@ -11,13 +11,13 @@ from urllib.parse import quote
 
 import pytest
 
+from airflow_provider_onelake.buffers.shadow import Shadow
 from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.spark.base import ChangeJob
 from airflow_provider_onelake.statements.round_tables import (
     Ran,
-    Round,
     files_of_round,
     may_move_rows,
     open_round,
@@ -34,7 +34,7 @@ def log(tmp_path: Path) -> DeltaLog:
     return three_files(tmp_path / "a lake" / "t")
 
 
-def opened(log: DeltaLog) -> Round:
+def opened(log: DeltaLog) -> Shadow:
     snapshot = newest(log)
     files = log.live_files(lambda add: True, snapshot.version)
     attempt = str(uuid.uuid4())
