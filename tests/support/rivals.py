@@ -382,16 +382,7 @@ RULES: dict[str, Rule] = {
 }
 """What Trino reconciles, by name. Where it refuses a loser (``…ReconciliationFailure``), ours is done all the same."""
 
-_LATER: dict[str, Any] = {"isolation": "write_serializable"}
-
 OURS: dict[str, Rule] = {
-    # A serial order that is not the log's: the appends count as later.
-    "delete and blind inserts, write_serializable": Rule(
-        _TWO, [delete("id > 10", **_LATER), values((8, "10")), values((21, "30"))], once=True, in_order=False
-    ),
-    "update and blind inserts, write_serializable": Rule(
-        _TWO, [add_one(**_LATER), values((13, "20")), values((21, "30"))], once=True, in_order=False
-    ),
     "inserts selecting from partitions that each names": Rule(
         _THREE,
         [select(f"SELECT id + {n} AS id, '40' AS month FROM {{t}}", reads=f"month = '{n}0'") for n in (1, 2, 3)],

@@ -94,17 +94,30 @@ def test_a_retry_leaves_a_table_made_again_alone(log: DeltaLog, monkeypatch: pyt
     assert newest(again).version == versions
 
 
-@pytest.mark.parametrize("put", [False, True])
-def test_what_is_corrected_between_two_tries_counts(log: DeltaLog, monkeypatch: pytest.MonkeyPatch, put: bool) -> None:
+def test_what_is_corrected_before_anything_came_into_the_table_counts(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1)
-    fails_once(task, monkeypatch, put=put)
+    fails_once(task, monkeypatch, put=False)
     task.version = 2
     retried = task.execute(context_of(task, try_number=2))
     assert (retried["status"], retried["restored_to"]) == ("restored", 2)
     assert ids(Path(log.table)) == [1, 2]
-    task.version, task.timestamp = None, NOON + timedelta(hours=1)
-    assert task.execute(context_of(task, try_number=3))["restored_to"] == 1
-    assert task.execute(context_of(task, try_number=4))["status"] == "already_restored"
+
+
+def test_what_is_corrected_after_the_first_try_came_into_the_table_is_done_by_a_clear(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1)
+    fails_once(task, monkeypatch, put=True)
+    task.version, task.timestamp = None, NOON + timedelta(hours=2)
+    with pytest.raises(AirflowFailException, match=r"was asked for something else then.*clear the task"):
+        task.execute(context_of(task, try_number=2))
+    assert ids(Path(log.table)) == [1]
+    cleared = task.execute(context_of(task, try_number=3, max_tries=2, clears=1))
+    assert (cleared["status"], cleared["restored_to"]) == ("restored", 2)
+    assert ids(Path(log.table)) == [1, 2]
+    assert task.execute(context_of(task, try_number=4, max_tries=2, clears=1))["status"] == "already_restored"
 
 
 def test_a_table_that_is_corrected_between_two_tries_counts(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
