@@ -52,7 +52,8 @@ def _by_store(log: DeltaLog, until: int) -> Iterator[tuple[int, datetime]]:
     before: datetime | None = None
     for info in log.store.list(LOG_DIRECTORY):
         if (entry := ENTRY.match(info.path)) and int(entry[1]) <= until:
-            landed = info.modified.replace(microsecond=info.modified.microsecond // 1000 * 1000)
+            # Delta tells a time in milliseconds, as a listing has them.
+            landed = info.listed.replace(microsecond=info.listed.microsecond // 1000 * 1000)
             time = landed if before is None else max(landed, before + _TICK)
             yield int(entry[1]), time
             before = time

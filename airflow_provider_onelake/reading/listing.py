@@ -125,7 +125,8 @@ def _files_at(info: ObjectInfo, wanted: WantedFiles, root: str) -> Iterator[Foun
     parts = info.path.split("/")
     for names in wanted.roots(parts):
         if all(map(visible, parts[len(names) :] or parts[-1:])):
-            modified = int(info.modified.timestamp() * _NANOSECONDS)
+            # A plan of new files has kept the time as it was listed.
+            modified = int(info.listed.timestamp() * _NANOSECONDS)
             yield FoundFiles("/".join((root, *names)), SourceFile(f"{root}/{info.path}", info.size, modified))
 
 

@@ -34,16 +34,20 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class ObjectInfo:
-    """What a listing says of one object.
+    """What a store says of one object.
 
     :param path: relative to the store's root.
     :param size: the object's size in bytes.
-    :param modified: the store's own time of the last write, in UTC: one clock for all writers.
+    :param modified: the store's own time of the last write, in UTC: one clock for all writers. It is the same whether
+        the object was listed or asked for alone.
+    :param listed: the same time as it was told. A store over the network may tell fractions of a second in a listing
+        only. Default: ``modified``.
     """
 
     path: str
     size: int
     modified: datetime
+    listed: datetime = attrs.field(default=attrs.Factory(lambda self: self.modified, takes_self=True), eq=False)
 
 
 @attrs.frozen
@@ -207,7 +211,8 @@ class ObjectStore:
     :param patience: seconds during which a create-only put whose outcome is unknown is tried again. Default: 0.
     :param deleting: deletes an object, for a store that refuses obstore's way to delete. Default: obstore deletes.
     :param concurrency: how many requests may be under way at the same time. Default: 1, as a local disk answers soon.
-    :param in_order: whether the store lists objects in the order of their paths. Default: no, as a local disk does not.
+    :param over_http: whether the store is asked over HTTP: it lists objects in the order of their paths, and tells of
+        one object's time whole seconds. Default: no, as a local disk.
     """
 
     _store: ObstoreStore
@@ -216,7 +221,7 @@ class ObjectStore:
     _patience: float = 0.0
     _deleting: Callable[[str], None] | None = None
     concurrency: int = 1
-    _in_order: bool = False
+    _over_http: bool = False
 
     @classmethod
     def remote(
@@ -242,7 +247,7 @@ class ObjectStore:
         }
         # For create-only puts, obstore must not retry by itself: a repeated put would meet its own object, and we could
         # not tell that from a lost race.
-        return cls(opened(again), name, opened({"max_retries": 0}), patience, deleting, _AT_ONCE, in_order=True)
+        return cls(opened(again), name, opened({"max_retries": 0}), patience, deleting, _AT_ONCE, over_http=True)
 
     def get(self, path: str) -> bytes:
         """See :meth:`Store.get`."""
@@ -259,7 +264,7 @@ class ObjectStore:
     def head(self, path: str) -> ObjectInfo:
         """See :meth:`Store.head`."""
         with self._explaining(path):
-            return _info(self._store.head(path))
+            return self._info(self._store.head(path))
 
     def create(self, path: str, data: bytes) -> None:
         """See :meth:`Store.create`.
@@ -286,10 +291,10 @@ class ObjectStore:
         """See :meth:`Store.list`."""
         with self._explaining(prefix, "list"):
             chunks = self._store.list(prefix, offset=start_after, chunk_size=1000)
-            found = (_info(meta) for chunk in chunks for meta in chunk)
+            found = (self._info(meta) for chunk in chunks for meta in chunk)
             # A caller who takes the first objects only must not pay for all of them, so pages are asked for as they are
             # taken. A disk lists in any order, so all of it must be known first.
-            yield from found if self._in_order else sorted(found, key=lambda info: info.path)
+            yield from found if self._over_http else sorted(found, key=lambda info: info.path)
 
     def directories(self, path: str) -> builtins.list[str]:
         """See :meth:`Store.directories`."""
@@ -317,6 +322,12 @@ class ObjectStore:
         except ObjectNotFoundError:
             return False
 
+    def _info(self, meta: ObjectMeta) -> ObjectInfo:
+        listed = meta["last_modified"]
+        return ObjectInfo(
+            meta["path"], meta["size"], listed.replace(microsecond=0) if self._over_http else listed, listed
+        )
+
     @contextmanager
     def _explaining(self, path: str, doing: Doing = "read") -> Iterator[None]:
         """Raise obstore's errors as this package's."""
@@ -326,10 +337,6 @@ class ObjectStore:
             raise
         except Exception as error:
             raise as_store_error(error, path, self._name, doing) from error
-
-
-def _info(meta: ObjectMeta) -> ObjectInfo:
-    return ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
 
 
 def open_store(address: TableAddress, credentials: Credentials | None = None, patience: float | None = None) -> Store:
