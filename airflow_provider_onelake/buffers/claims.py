@@ -105,26 +105,38 @@ class Claim:
 class Turn:
     """A writer's turn at the table: its generation, and what it found there.
 
+    :param identity: of the writer.
     :param generation: the number of the deliberate run; a retry keeps it.
     :param snapshot: the newest of the table; ``None`` where there is no table.
     :param directory: of the writer, as one listing shows it.
     """
 
+    identity: Identity
     generation: int
     snapshot: Snapshot | None = attrs.field(repr=False)
     directory: WriterDirectory = attrs.field(repr=False)
 
     @classmethod
-    def of(cls, log: DeltaLog, generation: int, directory: str) -> Turn:
-        """Look at the table, and then at the writer's directory.
-
-        :param directory: the path of the writer's directory.
-        """
-        return cls(generation, log.snapshot_or_none(), WriterDirectory.read(log.store, directory))
+    def of(cls, log: DeltaLog, identity: Identity, generation: int) -> Turn:
+        """Look at the table, and then at the writer's directory."""
+        directory = WriterDirectory.read(log.store, identity.directory)
+        return cls(identity, generation, log.snapshot_or_none(), directory)
 
     def anew(self, log: DeltaLog) -> Turn:
-        """Look again, for work that begins only now."""
-        return self.of(log, self.generation, self.directory.path)
+        """Look again, for work that begins only now.
+
+        :raises ZombieWriterError: a newer generation has claimed the key.
+        """
+        return self.of(log, self.identity, self.generation)._checked()
+
+    def _checked(self) -> Turn:
+        newest = self.directory.generation
+        if newest > self.generation:
+            raise ZombieWriterError(
+                f"Writer {self.identity.key!r} has been rerun since (generation {newest}, this attempt is of "
+                f"{self.generation}). Nothing was staged; the newer one carries on."
+            )
+        return self
 
 
 def begin(
@@ -150,7 +162,7 @@ def begin(
     :raises ZombieWriterError: a later start has claimed the key, or another run has taken over the writer's files.
     """
     while True:
-        turn = Turn.of(log, 0, identity.directory)
+        turn = Turn.of(log, identity, 0)
         snapshot = turn.snapshot
         # A full VACUUM by deltalake may have deleted the claims. The txn in the table is still there.
         stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
@@ -159,9 +171,9 @@ def begin(
         newest = found[-1] if found else None
         if newest is not None:
             if newest.task_start is not None and newest.task_start.id == task_start.id:
-                return attrs.evolve(turn, generation=newest.generation)
+                return attrs.evolve(turn, generation=newest.generation)._checked()
             _check_turn(identity, task_start, newest, found, is_rival)
-        turn = attrs.evolve(turn, generation=max(newest.generation if newest is not None else 0, stored) + 1)
+        turn = attrs.evolve(turn, generation=max(turn.directory.generation, stored) + 1)
         try:
             _put(log, identity, turn.generation, task_start, prove)
         except ObjectExistsError:
@@ -219,20 +231,6 @@ def generation_of(store: Store, identity: Identity, task_start: str) -> int | No
 def start_of(store: Store, identity: Identity, generation: int) -> Start | None:
     """Return the start that began a generation of a writer, or ``None`` where its claim is gone or does not say."""
     return _read(store, claim_path(identity.directory, generation), generation).task_start
-
-
-def check_newest(turn: Turn, key: str) -> None:
-    """Refuse a writer that was rerun since its turn came, as far as the turn's listing shows it.
-
-    :param key: of the writer.
-    :raises ZombieWriterError: a newer generation has claimed the key.
-    """
-    newest = turn.directory.generation
-    if newest > turn.generation:
-        raise ZombieWriterError(
-            f"Writer {key!r} has been rerun since (generation {newest}, this attempt is of {turn.generation}). "
-            "Nothing was staged; the newer one carries on."
-        )
 
 
 def check_not_retired(identity: Identity, stored: int | None, table: str) -> None:

@@ -9,10 +9,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.buffers.layout import WriterDirectory, json_at, marker_path
-from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError, OneLakeError
+from airflow_provider_onelake.exceptions import (
+    BufferSetAsideError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    OneLakeError,
+)
 from airflow_provider_onelake.log.commits import PublishedWriter
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.buffers.buffer import OpenBuffer
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.storage.stores import Store
 
@@ -73,6 +79,19 @@ def read_marker(store: Store, path: str) -> dict[str, Any] | None:
         return marker
     logger.warning("The marker %s is damaged; its buffer counts as closed, and not as published.", marker_path(path))
     return {"reason": "its marker is damaged"}
+
+
+def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:
+    """Refuse to go on with a buffer that was set aside, as it will never be published.
+
+    :raises BufferSetAsideError: a newer attempt of other work, reconcile or a person set the buffer aside.
+    """
+    marker = read_marker(store, buffer.path)
+    if marker is not None and "version" not in marker:
+        raise BufferSetAsideError(
+            f"The buffer {buffer.path} of writer {buffer.spec.identity.key!r} was closed while its writer worked "
+            f"({marker.get('reason')}). Its rows are not published by anybody: a retry stages them again."
+        )
 
 
 def _is_readable(marker: Mapping[str, Any]) -> bool:

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import OpenBuffer
 from airflow_provider_onelake.buffers.claims import check_not_retired
-from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.buffers.spec import WriteSpec, equal_work
 from airflow_provider_onelake.choices import OnRerun
-from airflow_provider_onelake.exceptions import BufferSetAsideError, RerunRefusedError, ZombieWriterError
+from airflow_provider_onelake.exceptions import RerunRefusedError, ZombieWriterError
 from airflow_provider_onelake.history.published import (
     WAYS,
     Publishing,
@@ -25,7 +23,6 @@ from airflow_provider_onelake.history.published import (
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.storage.stores import Store
 
 
 @attrs.frozen
@@ -143,16 +140,3 @@ def _why_not(log: DeltaLog, spec: WriteSpec, found: Publishing | None, snapshot:
         doubt = "" if since.gone else ", and nobody knows which, so look before you append"
         why_not = f"{'; '.join(since.story)}{doubt}"
     return why_not and f"was published in version {found.version} of {log.table}, but {why_not}"
-
-
-def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:
-    """Refuse to go on with a buffer that was set aside, as it will never be published.
-
-    :raises BufferSetAsideError: a newer attempt of other work, reconcile or a person set the buffer aside.
-    """
-    marker = read_marker(store, buffer.path)
-    if marker is not None and "version" not in marker:
-        raise BufferSetAsideError(
-            f"The buffer {buffer.path} of writer {buffer.spec.identity.key!r} was closed while its writer worked "
-            f"({marker.get('reason')}). Its rows are not published by anybody: a retry stages them again."
-        )

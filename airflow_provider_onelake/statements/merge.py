@@ -17,7 +17,7 @@ import attrs
 
 from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.footers import with_statistics
-from airflow_provider_onelake.buffers.markers import MERGED, read_marker, try_to_mark
+from airflow_provider_onelake.buffers.markers import MERGED, check_not_set_aside, read_marker, try_to_mark
 from airflow_provider_onelake.buffers.reads import read_changed
 from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
@@ -31,7 +31,7 @@ from airflow_provider_onelake.exceptions import (
     UnexpectedRowsError,
 )
 from airflow_provider_onelake.history.published import Publishing, record_of
-from airflow_provider_onelake.history.reruns import check_not_set_aside, check_same_work
+from airflow_provider_onelake.history.reruns import check_same_work
 from airflow_provider_onelake.log.actions import Add, FileKey
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_provider_onelake.exceptions import BufferInvalidError, OneLakeError
+from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.spark.base import StageJob
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.buffers.spec import WriteSpec
     from airflow_provider_onelake.spark.base import Engine
     from airflow_provider_onelake.table import Table
 
@@ -53,33 +52,21 @@ class SparkWork:
         if self._stopped:
             raise AirflowException("The task was stopped, its Spark work with it. Nothing was published after that.")
 
-    def settle_earlier(self, table: Table, spec: WriteSpec, buffers: Iterable[str]) -> bool:
-        """Wait for a Spark job that an earlier try left running, or kill the job if the work has changed since.
+    def settle_earlier(self, table: Table, attempts: Iterable[tuple[str, bool]]) -> bool:
+        """Wait for Spark jobs that earlier tries left running, or kill those whose work has changed since.
 
         Only some engines' jobs go on when the task's worker dies. The caller finds the rows that such a job staged
         among the writer's buffers.
 
-        :param spec: of this attempt. Its generation is claimed: a zombie, or a second task with the same key, must not
-            touch another task's driver.
-        :param buffers: the paths of the writer's buffers.
+        :param attempts: ids of the earlier tries, and whether it is the same work. The generation is claimed: a zombie,
+            or a second task with the same key, must not touch another task's driver.
         :returns: whether there was such a job, so that time has passed.
         """
-        from airflow_provider_onelake.buffers.buffer import read_open_buffer
-        from airflow_provider_onelake.buffers.markers import read_marker
-        from airflow_provider_onelake.writes.prepare import same_work
-
-        found, store = False, table.log.store
-        for path in buffers if self.engine().outlives_the_task else ():
-            try:
-                earlier = read_open_buffer(store, path).spec
-            except BufferInvalidError:
-                continue  # It holds no spec that counts, so it is never published.
-            # A buffer that was adopted from a shared scan has no Spark job of its own.
-            is_own = path == earlier.buffer
-            if is_own and read_marker(store, path) is None and earlier.attempt != spec.attempt:
-                end = self.wait_for_job if same_work(earlier, spec) else self.kill_job
-                end(table, earlier.attempt, StageJob.doing)
-                found = True
+        found = False
+        for attempt, is_same in attempts if self.engine().outlives_the_task else ():
+            end = self.wait_for_job if is_same else self.kill_job
+            end(table, attempt, StageJob.doing)
+            found = True
         return found
 
     def left_at_work(self, table: Table, owner: str, doing: str) -> list[str]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.buffers.buffer import Buffer, audited, complete_buffer, plan_of
-from airflow_provider_onelake.buffers.markers import MERGED, set_aside, try_to_mark
+from airflow_provider_onelake.buffers.markers import MERGED, check_not_set_aside, set_aside, try_to_mark
 from airflow_provider_onelake.buffers.read_shadow import open_read_shadow
+from airflow_provider_onelake.buffers.reuse import at_work
 from airflow_provider_onelake.buffers.scan import checks_told
 from airflow_provider_onelake.buffers.verdict import Verdict
 from airflow_provider_onelake.checks import in_sql
@@ -27,7 +28,7 @@ from airflow_provider_onelake.exceptions import (
     SourceChangedError,
     SparkJobError,
 )
-from airflow_provider_onelake.history.reruns import Skip, check_not_set_aside
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS
 from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.modes import Merge
@@ -142,7 +143,7 @@ class _Writing:
         """Return what is staged, and whether its checks refuse it; or why nothing is."""
         table, key = self._table, spec.identity.key
         self._check_partitioned_as_asked(turn)
-        if self._spark.settle_earlier(table, spec, turn.directory.buffers):
+        if self._spark.settle_earlier(table, at_work(self._log.store, spec, turn.directory.buffers)):
             turn = turn.anew(self._log)
         evolve: Callable[[Snapshot], Snapshot] | None = None
         if spec.mode.own_columns:

@@ -157,7 +157,7 @@ def prepare(
     scan: str | None = None,
 ) -> Skip | Buffer | Stage:
     """What a writer's task does before it asks Spark, in the turn of its generation, which the test chooses."""
-    turn = Turn.of(log, spec.generation, spec.identity.directory)
+    turn = Turn.of(log, spec.identity, spec.generation)
     claim(log, spec)
     decision = take_turn(log, spec, turn, evolve, footers=footers, scan=scan)
     return decision if isinstance(decision, Skip | Buffer) else Stage(**attrs.asdict(decision, recurse=False))

@@ -22,7 +22,7 @@ FIRST = "started at nine"
 
 def beginning(log: DeltaLog, load: Load, generation: int, life: str) -> Beginning | None:
     """What one more writer is told, of a generation that is begun."""
-    turn = Turn.of(log, generation, load.writer("w").directory)
+    turn = Turn.of(log, load.writer("w"), generation)
     return beginning_of(log.store, load, turn, life)
 
 

@@ -226,7 +226,7 @@ class World:
         task = OneLakeWriteOperator(task_id="write", table="Tables/trips", source=SqlSource("SELECT 1"))
         table = OneLakeHook().table("Tables/trips")
         try:
-            turn = Turn.of(table.log, spec.generation, spec.identity.directory)
+            turn = Turn.of(table.log, spec.identity, spec.generation)
             done = write(spec, turn, task.terms(), table, SparkWork(lambda: engine), Metrics({}), self.policy, scan)
         except ConflictError:
             return "r"

@@ -20,11 +20,11 @@ from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.claims import Start, begin
 from airflow_provider_onelake.buffers.layout import CLOSED, WriterDirectory
-from airflow_provider_onelake.buffers.markers import read_marker, set_aside, write_marker
+from airflow_provider_onelake.buffers.markers import check_not_set_aside, read_marker, set_aside, write_marker
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
 from airflow_provider_onelake.history.published import aftermath, find_published
-from airflow_provider_onelake.history.reruns import Skip, check_not_set_aside
+from airflow_provider_onelake.history.reruns import Skip
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
