@@ -730,6 +730,24 @@ def test_rows_that_a_restore_took_back_and_one_may_have_brought_back_compacted_a
     assert world.ids_in_table() == [1, 2, 3]
 
 
+def test_a_restore_to_before_the_last_plan_leaves_what_was_noted_of_compacted_rows(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.load("1")
+    compacted = compact(world)
+    rows = world.ids_in_table()
+    world.put("d")
+    world.load("2")
+    world.put("e")
+    world.plan("3")
+    clean_up(world, compacted)
+    restore(world, compacted)
+    caplog.clear()
+    fourth = world.plan("4")
+    assert (fourth.loaded, dict(fourth.left_to_others)) == (3, {"2": 1, "3": 1})
+    assert (caplog.text, world.ids_in_table()) == ("", rows)
+
+
 def test_a_restore_that_undid_one_brings_rows_back_though_the_log_was_cleaned_up(world: World) -> None:
     before = newest(world.log()).version
     world.load("1")
@@ -783,7 +801,9 @@ def test_a_restore_to_a_time_may_bring_back_what_another_took(world: World) -> N
     assert world.ids_in_table() == sorted(world.rows().values())
 
 
-def test_a_newer_generation_than_the_one_taken_back_was_there_when_a_plan_looked(world: World) -> None:
+def test_a_newer_generation_than_the_one_taken_back_was_there_when_a_plan_looked(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     def append_again() -> None:
         world.clear("1")
         for given in world.plan("1").writers:
@@ -801,8 +821,11 @@ def test_a_newer_generation_than_the_one_taken_back_was_there_when_a_plan_looked
     append_again()
     restore(world, good)
     forget(world)
+    caplog.clear()
     fourth = world.load("4")
     assert (fourth.loaded, dict(fourth.left_to_others)) == (6, {})
+    # What was noted was of the first generation.
+    assert "nobody knows whether RESTORE in version" in caplog.text
     world.load("5", take_over=["1"])
     assert world.ids_in_table() == sorted(world.rows().values())
 
