@@ -67,7 +67,7 @@ class Shadow:
 
 
 @attrs.frozen
-class Left:
+class ShadowCommit:
     """What Spark left in a shadow.
 
     :param commit: version 1 of the shadow.
@@ -132,7 +132,7 @@ def read_version(store: Store, shadow: Shadow, version: int) -> Commit | None:
         raise BufferInvalidError(f"{error} {_AGAIN}") from error
 
 
-def read_shadow(store: Store, shadow: Shadow, more_kinds: Iterable[str] = ()) -> Left | None:
+def read_shadow(store: Store, shadow: Shadow, more_kinds: Iterable[str] = ()) -> ShadowCommit | None:
     """Read version 1 of a shadow, and check that it is about the shadow's files, and that the new files are whole.
 
     Later versions are ignored.
@@ -154,7 +154,7 @@ def read_shadow(store: Store, shadow: Shadow, more_kinds: Iterable[str] = ()) ->
     added: list[Add] = [{**add, "path": f"{shadow.path}/{add['path']}"} for add in new]
     changes: list[DataFile] = [{**file, "path": f"{shadow.path}/{file['path']}"} for file in cdc]
     removed = [shadow.inputs[file_key(remove)] for remove in commit.removes]
-    return Left(commit, removed, again, added, changes, oldest, present)
+    return ShadowCommit(commit, removed, again, added, changes, oldest, present)
 
 
 def _check_about_its_files(shadow: Shadow, commit: Commit, written: list[DataFile], kinds: set[str]) -> None:
