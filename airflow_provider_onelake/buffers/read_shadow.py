@@ -19,16 +19,14 @@ from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.buffers.reads import Reads
+    from airflow_provider_onelake.buffers.buffer import OpenBuffer
     from airflow_provider_onelake.log.delta_log import DeltaLog
 
 
-def open_read_shadow(log: DeltaLog, buffer: str, reads: Reads, version: int, table_uri: str) -> str:
+def open_read_shadow(log: DeltaLog, buffer: OpenBuffer, table_uri: str) -> str:
     """Make the table that Spark reads for a buffer, or leave it as it is where the same attempt has made it before.
 
-    :param buffer: the buffer's path, relative to the table.
-    :param reads: what its writer declares to read.
-    :param version: of the table, which the buffer was opened on.
+    :param buffer: of a writer that declares what it reads.
     :param table_uri: of the table, as Spark addresses it.
     :returns: the path of the table that is to be read, relative to the table.
     :raises InvalidWriteError: too many files would have to be named, or nobody knows whether the predicate holds for a
@@ -37,7 +35,8 @@ def open_read_shadow(log: DeltaLog, buffer: str, reads: Reads, version: int, tab
     :raises LogGapError: the log was cleaned up meanwhile.
     :raises StoreUnavailableError: the store did not answer; calling again is safe.
     """
-    path = reads_path(buffer)
+    path, reads, version = reads_path(buffer.path), buffer.spec.reads, buffer.read_version
+    assert reads is not None
     newest = log.snapshot()
     snapshot = newest if newest.version == version else log.snapshot_at(version)
     split = snapshot.partitioning
@@ -55,7 +54,7 @@ def open_read_shadow(log: DeltaLog, buffer: str, reads: Reads, version: int, tab
         )
     record: StagedRecord = {"reads": {**reads.to_json(), "readVersion": version, "tableId": snapshot.table_id}}
     inputs = shadow_inputs(files, table_uri)
-    table_id = f"{buffer.rpartition('/')[2]}-reads"
+    table_id = f"{buffer.spec.attempt}-reads"
     description = f"What a writer reads: {len(inputs)} files of version {version}"
     actions = shadow_log(snapshot, inputs, table_id, description, record, milliseconds(log.clock.now()))
     with suppress(ObjectExistsError):

@@ -45,7 +45,7 @@ def at_work(store: Store, spec: WriteSpec, buffers: Iterable[str]) -> Iterator[t
         # A buffer that was adopted from a shared scan has no Spark job of its own.
         is_own = path == earlier.buffer
         if is_own and read_marker(store, path) is None and earlier.attempt != spec.attempt:
-            yield earlier.attempt, _same_work(earlier, spec)
+            yield earlier.attempt, same_work(earlier, spec)
 
 
 def staged_before(
@@ -84,7 +84,7 @@ def _come_back(store: Store, path: str) -> Buffer | OpenBuffer:
 def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buffer | None:
     try:
         earlier = read_open_buffer(log.store, path)
-        same = _same_work(earlier.spec, spec)
+        same = same_work(earlier.spec, spec)
         # Without a fingerprint, work cannot be compared, so nothing is set aside.
         fenced = earlier.spec.generation == spec.generation and bool(spec.fingerprint)
         if fenced and not same:
@@ -133,7 +133,7 @@ def _is_stale(log: DeltaLog, buffer: Buffer, snapshot: Snapshot) -> bool:
     return bool(read_changed(buffer.reads, commits, snapshot.partitioning))
 
 
-def _same_work(earlier: WriteSpec, now: WriteSpec) -> bool:
+def same_work(earlier: WriteSpec, now: WriteSpec) -> bool:
     """Say whether two attempts have equal terms and source (protocol: same source).
 
     :param now: of the later attempt. If it has no fingerprint, no work equals it but that of the same attempt.

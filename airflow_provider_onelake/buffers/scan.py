@@ -263,7 +263,8 @@ def adopt(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, path: str) -> Buff
 
 
 def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buffer:
-    store, directory = log.store, spec.identity.directory
+    store = log.store
+    directory = spec.identity.directory
     told = json_at(store, pointer_path(directory, path))
     if not spec.fingerprint or told.get("fingerprint") != spec.fingerprint:
         raise _NotAdoptedError("its source, code or terms are others now")

@@ -7,6 +7,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+import attrs
+
 from airflow_provider_onelake.definition.create import create_table, define, with_generated
 from airflow_provider_onelake.exceptions import SparkQueryError
 from airflow_provider_onelake.log.features import new_protocol
@@ -27,7 +29,7 @@ logger = logging.getLogger(__name__)
 def plan(table: Table, spark: SparkWork, job: StageJob, definition: Definition, told: str) -> Callable[[], Snapshot]:
     """Plan a table with the ``schema`` of a job, or with the columns of its rows: the first commit of rows makes it.
 
-    :param job: of which Spark tells the columns; it is not staged.
+    :param job: of which Spark tells the columns, if the author gives no ``schema``; it is not staged.
     :param definition: that the author asks for.
     :param told: what people read of the commit in the table's history.
     :returns: makes the table at once, without rows, unless there is one by then.
@@ -40,6 +42,7 @@ def plan(table: Table, spark: SparkWork, job: StageJob, definition: Definition, 
     partition_by, properties = definition.partition_columns or [], of_new_table(definition.new_table.properties)
     # No column makes up for a property that asks for too much.
     new_protocol([], {"id": "", "schemaString": "", "configuration": properties}, table.log.table)
+    job = attrs.evolve(job, generated=definition.generated, schema=definition.new_table.schema)
     try:
         schema_json = spark.engine().analyze(job)
     except SparkQueryError as error:
@@ -52,7 +55,7 @@ def plan(table: Table, spark: SparkWork, job: StageJob, definition: Definition, 
             "`schema`, the columns to create it with."
         ) from error
     spark.check_not_stopped()
-    schema = with_generated(schema_json, job.generated)
+    schema = with_generated(schema_json, definition.generated)
     table.log.plan(*define(table.log, schema, partition_by, properties, Random()))  # noqa: S311 - an id, no secret
     by = ", ".join(partition_by) or "nothing"
     logger.info("%s is not there yet; the first commit of rows makes it, partitioned by %s", table.name, by)

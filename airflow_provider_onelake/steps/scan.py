@@ -111,9 +111,7 @@ class SharedScan:
         load = self.shares[0].identity.load
         who = task_in_words(load.dag, load.group, load.run, load.namespace)
         definition = self.terms.definition
-        job = attrs.evolve(self._job(self.shares), generated=definition.generated, schema=definition.new_table.schema)
-        told = of_task(who, "shared scan", None)
-        make = plan(self.table, self.spark, job, definition, told)
+        make = plan(self.table, self.spark, self._job(self.shares), definition, of_task(who, "shared scan", None))
         return make() if definition.new_table.schema else self.table.log.snapshot()
 
     def _shares(self, snapshot: Snapshot) -> list[ScanShare]:

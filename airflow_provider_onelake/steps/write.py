@@ -141,15 +141,17 @@ class _Writing:
 
     def _stage(self, spec: WriteSpec, turn: Turn) -> Written:
         """Return what is staged, and whether its checks refuse it; or why nothing is."""
-        table, key = self._table, spec.identity.key
+        table = self._table
+        key = spec.identity.key
+        job = self._job(spec)
         self._check_partitioned_as_asked(turn)
         if self._spark.settle_earlier(table, at_work(self._log.store, spec, turn.directory.buffers)):
             turn = turn.anew(self._log)
         evolve: Callable[[Snapshot], Snapshot] | None = None
         if spec.mode.own_columns:
-            evolve = partial(self._with_own_columns, spec)
+            evolve = partial(self._with_own_columns, job)
         elif self._terms.definition.adds_columns:
-            evolve = partial(self._evolve, spec)
+            evolve = partial(self._evolve, job, of_writer(spec), missing_as_null=not spec.mode.in_rounds)
         # The source of a merge is a table of its own, which Spark reads in each round. No scan has a view `target`.
         scan = None if spec.mode.in_rounds or spec.reads is not None else self._scan
         decision = prepare(self._log, spec, turn, evolve, footers=True, scan=scan)
@@ -166,8 +168,7 @@ class _Writing:
                 self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
         else:
             self._check_unchanged(decision.path)
-            evolves = self._terms.definition.adds_columns and not spec.mode.in_rounds
-            staged = self._spark.engine().stage(self._job(spec, buffer=decision, evolves=evolves))
+            staged = self._spark.engine().stage(self._job_of(job, decision))
             self._spark.check_not_stopped()
             if spec.reads is not None and staged.reads_target:
                 logger.warning(
@@ -179,7 +180,7 @@ class _Writing:
             told = staged.checks.get("")
             logger.info("%s: writer %s staged %s rows in %s", table.name, key, buffer.rows, buffer.path)
         self._check_unchanged(buffer.path)
-        buffer = self._audited(buffer, told, spec)
+        buffer = self._audited(buffer, told, job)
         reused = isinstance(decision, Buffer)
         # Rows that this attempt's own driver staged while the task was deferred are new, so count them as staged.
         self._metrics.staged(buffer, reused=reused and buffer.spec.attempt != spec.attempt)
@@ -193,17 +194,17 @@ class _Writing:
         buffer = done.buffer
         if buffer is None or buffer.refused:
             return done
-        if isinstance(mode, Merge):
-            return self._merged(done, buffer, mode)
-        if buffer.spec.publish is PublishMode.TOGETHER:
+        together = buffer.spec.publish is PublishMode.TOGETHER
+        if together or isinstance(mode, Merge):
             check_not_set_aside(self._log.store, buffer)
+        if together:
             return done
         self._spark.check_not_stopped()
+        if isinstance(mode, Merge):
+            return self._merged(done, buffer, mode)
         return attrs.evolve(done, publication=self._publish(buffer))
 
     def _merged(self, done: Written, buffer: Buffer, mode: Merge) -> Written:
-        check_not_set_aside(self._log.store, buffer)
-        self._spark.check_not_stopped()
         if not buffer.adds and self._log.snapshot_or_none() is None:
             try_to_mark(self._log, buffer.path, {MERGED: True, "reason": "there is no row, and no table"})
             return attrs.evolve(done, publication=Publication(PublishStatus.NOTHING, None))
@@ -233,17 +234,17 @@ class _Writing:
             set_aside(self._log.store, path, str(error))
             raise
 
-    def _audited(self, buffer: Buffer, told: Mapping[str, Any] | None, spec: WriteSpec) -> Buffer:
+    def _audited(self, buffer: Buffer, told: Mapping[str, Any] | None, asker: StageJob) -> Buffer:
         """Return the buffer with the verdict of its checks, which is kept beside the rows (protocol: audited).
 
         :param told: what the Spark job that staged the rows says of the checks; ``None`` where it does not.
-        :param spec: of this attempt. Another one may have staged the rows.
+        :param asker: the job of this attempt. Another one may have staged the rows.
         """
         checks = buffer.spec.checks
         if not checks:
             return buffer
         if buffer.unchecked:
-            verdict = self._judged(buffer, told, spec)
+            verdict = self._judged(buffer, told, asker)
             self._spark.check_not_stopped()
             buffer = audited(self._log.store, buffer, verdict)
         self._tell(buffer)
@@ -270,7 +271,7 @@ class _Writing:
     def _uri(self, path: str) -> str:
         return self._table.address.child(path).spark_uri
 
-    def _judged(self, buffer: Buffer, told: Mapping[str, Any] | None, asker: WriteSpec) -> Verdict:
+    def _judged(self, buffer: Buffer, told: Mapping[str, Any] | None, asker: StageJob) -> Verdict:
         """Say what the checks say. Those that compare with the last loads need the number of rows, and no Spark."""
         spec, rows = buffer.spec, buffer.rows
         if in_sql(spec.checks) or rows is None:
@@ -280,23 +281,23 @@ class _Writing:
         by_loads = judged_by_loads(self._log, spec.identity, spec.checks, verdict.rows)
         return verdict.joined(by_loads, spec.checks)
 
-    def _check(self, buffer: Buffer, asker: WriteSpec) -> Verdict:
+    def _check(self, buffer: Buffer, asker: StageJob) -> Verdict:
         """Have Spark evaluate the checks in SQL over rows that another try, or a shared scan, has staged."""
         checks = in_sql(buffer.spec.checks)
         job = AuditJob(
-            table_uri=self._table.address.spark_uri,
+            table_uri=asker.table_uri,
             buffer_uri=self._uri(buffer.path),
             metadata=buffer.metadata,
             checks=checks,
             attempt=asker.attempt,
-            label=f"writer {asker.identity.key} of task {asker.task}",
-            owner=asker.identity.app_id,
+            label=asker.label,
+            owner=asker.owner,
         )
         verdict = Verdict.of(checks, self._spark.engine().audit(job).checks.get(""))
         if verdict is None:
             raise SparkJobError(
-                f"Spark did not say whether the rows of writer {asker.identity.key!r} for {self._table.name} pass "
-                "their checks. Nothing was published; a retry asks again."
+                f"Spark did not say whether the rows of {asker.label} for {self._table.name} pass their checks. "
+                "Nothing was published; a retry asks again."
             )
         return verdict
 
@@ -318,7 +319,7 @@ class _Writing:
                 with suppress(ObjectNotFoundError):
                     plan_of(self._log, asked)
         if self._log.planned is None:
-            job = self._job(spec, creates=True)
+            job = self._job(spec)
             self._make = plan(self._table, self._spark, job, self._terms.definition, of_writer(spec))
         if self._terms.definition.new_table.schema:
             self._make()
@@ -332,9 +333,9 @@ class _Writing:
                 f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, or write another table."
             )
 
-    def _with_own_columns(self, spec: WriteSpec, snapshot: Snapshot) -> Snapshot:
+    def _with_own_columns(self, job: StageJob, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot with the columns of the rows in place of the table's, for a buffer that is a source."""
-        schema_json = self._spark.engine().analyze(self._job(spec))
+        schema_json = self._spark.engine().analyze(job)
         self._spark.check_not_stopped()
         of_rows: Metadata = {
             **snapshot.metadata,
@@ -344,19 +345,18 @@ class _Writing:
         }
         return attrs.evolve(snapshot, metadata=of_rows)
 
-    def _evolve(self, spec: WriteSpec, snapshot: Snapshot) -> Snapshot:
+    def _evolve(self, job: StageJob, told: str, snapshot: Snapshot, *, missing_as_null: bool) -> Snapshot:
         """Fit the table's columns to those of the rows, before the buffer copies the table's definition."""
         if snapshot.version == NO_VERSION:
             return snapshot  # It is planned with these columns.
-        schema_json = self._spark.engine().analyze(self._job(spec, evolves=True))
+        schema_json = self._spark.engine().analyze(attrs.evolve(job, evolves=True))
         self._spark.check_not_stopped()
 
         def fits(rows: dict[str, Any], table: dict[str, Any], by: Sequence[str]) -> object:
-            missing_as_null = not spec.mode.in_rounds
             return fit(rows, table, self._table.name, missing_as_null=missing_as_null, partition_columns=by)
 
         committer, generated = self._table.committer(), self._terms.definition.generated
-        return add_columns(committer, schema_json, fits, generated=generated, told=of_writer(spec))
+        return add_columns(committer, schema_json, fits, generated=generated, told=told)
 
     def _publish(self, buffer: Buffer) -> Publication:
         key = buffer.spec.identity.key
@@ -401,35 +401,33 @@ class _Writing:
         )
         set_aside(self._log.store, buffer.path, f"staged anew: {error}")
 
-    def _job(
-        self, spec: WriteSpec, *, buffer: OpenBuffer | None = None, creates: bool = False, evolves: bool = False
-    ) -> StageJob:
-        terms, definition = self._terms.job(), self._terms.definition
+    def _job(self, spec: WriteSpec) -> StageJob:
+        """Return what Spark is to do for an attempt, as far as it is known before there is a buffer."""
+        terms = self._terms.job()
         if spec.mode.in_rounds:
             # The source of a MERGE is read once or twice, and no file of it comes into the table.
             terms["v_order"] = None
         address, other = self._table.address, self._table.other_address
-        target = None if spec.reads is None else address.spark_uri
-        if target is not None and buffer is not None and spec.reads is not None:
-            target = self._uri(open_read_shadow(self._log, buffer.path, spec.reads, buffer.read_version, target))
         return StageJob(
             **terms,
-            generated=definition.generated if creates else {},
-            schema=definition.new_table.schema if creates else None,
-            evolves=evolves,
             table_uri=address.spark_uri,
-            buffer_uri=address.child(buffer.path).spark_uri if buffer else None,
-            metadata=buffer.metadata if buffer else None,
             # Use deltalake's address: Spark may have no address for the other spelling.
             other_uri=other.deltalake_uri if other else None,
             # Of a job that is only analysed, only the columns count.
-            target_uri=target,
+            target_uri=address.spark_uri if spec.reads is not None else None,
             attempt=spec.attempt,
             label=f"writer {spec.identity.key} of task {spec.task}",
             owner=spec.identity.app_id,
             fingerprint=spec.fingerprint,
             checks=in_sql(spec.checks),
         )
+
+    def _job_of(self, job: StageJob, buffer: OpenBuffer) -> StageJob:
+        """Return the job that appends to a buffer."""
+        if buffer.spec.reads is not None:
+            job = attrs.evolve(job, target_uri=self._uri(open_read_shadow(self._log, buffer, job.table_uri)))
+        evolves = self._terms.definition.adds_columns and not buffer.spec.mode.in_rounds
+        return attrs.evolve(job, evolves=evolves, buffer_uri=self._uri(buffer.path), metadata=buffer.metadata)
 
 
 def _rerun_of(spec: WriteSpec, number: int) -> WriteSpec:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import attrs
 
 from airflow_provider_onelake.buffers import buffer as buffers
-from airflow_provider_onelake.buffers import claims
+from airflow_provider_onelake.buffers import claims, reuse
 from airflow_provider_onelake.buffers.identity import WriterIdentity
 from airflow_provider_onelake.buffers.layout import Directory
 from airflow_provider_onelake.history import published
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.steps import disjoint
 from airflow_provider_onelake.steps import write_terms as terms
-from airflow_provider_onelake.writes import prepare, publish
+from airflow_provider_onelake.writes import publish
 from tests.seeded_bugs.bug import seeded
 
 _HISTORIES = "tests/unit/writes/test_histories.py::test_a_history"
@@ -32,7 +32,7 @@ def a_file_of_another_size_is_published(original, present, path, adds, what, adv
 
 @seeded(
     "A retry does not publish what an earlier try has staged from another source or by other code.",
-    in_=prepare.same_work,
+    in_=reuse.same_work,
     fails=("tests/unit/writes/test_prepare.py::test_a_buffer_of_other_work_is_not_reused",),
 )
 def a_buffer_of_other_work_is_used_again(original, earlier, now):

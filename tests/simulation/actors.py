@@ -287,7 +287,7 @@ class Deployment(Lake):
             buffer = decision
         else:
             if spec.reads is not None:
-                open_read_shadow(log, decision.path, spec.reads, decision.read_version, "/lake/table")
+                open_read_shadow(log, decision, "/lake/table")
             self._spark(plan, writer, spec, source, decision.read_version)
             buffer = complete_buffer(log, decision, reads_target=writer.reads and writer.named is None)
         said.buffer = buffer.path

@@ -43,7 +43,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, spark: Any) -> DeltaLog:
 def job_of(log: DeltaLog, source: dict[str, Any], reads: Reads = SOME, **fields: Any) -> StageJob:
     task = prepare(log, writer_spec(str(uuid.uuid4()), reads=reads))
     assert isinstance(task, Stage)
-    target = open_read_shadow(log, task.path, reads, task.read_version, log.table)
+    target = open_read_shadow(log, task, log.table)
     return StageJob(
         source=source,
         table_uri=log.table,

@@ -70,7 +70,7 @@ def test_a_job_reads_what_is_declared_of_its_table(local: NewEngine, tmp_path: P
         source={"kind": "sql", "query": "SELECT max(id) + 10 AS id, '2019-03' AS month FROM target"},
         table_uri=log.table,
         buffer_uri=f"{log.table}/{task.path}",
-        target_uri=f"{log.table}/{open_read_shadow(log, task.path, reads, task.read_version, log.table)}",
+        target_uri=f"{log.table}/{open_read_shadow(log, task, log.table)}",
         metadata=task.metadata,
         attempt=Path(task.path).name,
     )

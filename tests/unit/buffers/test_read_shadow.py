@@ -33,8 +33,8 @@ def begun(log: DeltaLog, reads: Reads = JANUARY) -> Stage:
     return task
 
 
-def read(log: DeltaLog, task: Stage, reads: Reads = JANUARY) -> list[int]:
-    path = open_read_shadow(log, task.path, reads, task.read_version, str(log.table))
+def read(log: DeltaLog, task: Stage) -> list[int]:
+    path = open_read_shadow(log, task, str(log.table))
     assert [info.path for info in log.store.list(path)] == [f"{path}/{version_path(0)}"]
     adds = of_kind(parse_actions(log.store.get(f"{path}/{version_path(0)}"), "what is read"), "add")
     files = [unquote(add["path"].removeprefix("file:")) for add in adds]
@@ -52,7 +52,7 @@ def read(log: DeltaLog, task: Stage, reads: Reads = JANUARY) -> list[int]:
     ],
 )
 def test_it_has_the_rows_for_which_the_predicate_is_true(log: DeltaLog, where: str, rows: list[int]) -> None:
-    assert read(log, begun(log, Reads(where)), Reads(where)) == rows
+    assert read(log, begun(log, Reads(where))) == rows
 
 
 def test_it_is_of_the_version_that_the_buffer_was_opened_on(log: DeltaLog) -> None:
@@ -79,11 +79,11 @@ def test_files_by_absolute_paths_are_refused(log: DeltaLog) -> None:
     foreign_commit(log, [{"commitInfo": {"operation": "CLONE"}}, absolute])
     assert read(log, begun(log)) == [1, 2]
     with pytest.raises(UnsupportedFeatureError, match=r"absolute path.*leave `reads` out"):
-        read(log, begun(log, Reads("true")), Reads("true"))
+        read(log, begun(log, Reads("true")))
 
 
 def test_too_many_files_are_refused(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_shadow, "MOST_FILES", 2)
     assert read(log, begun(log)) == [1, 2]
     with pytest.raises(InvalidWriteError, match=r"names 3 files .* at most 2 .*fewer partitions"):
-        read(log, begun(log, Reads("true")), Reads("true"))
+        read(log, begun(log, Reads("true")))

@@ -342,7 +342,7 @@ def test_a_job_without_verdict_is_asked(engine: FakeEngine, log: DeltaLog, monke
     monkeypatch.setattr(
         FakeEngine, "audit", lambda self, job: StageResult(engine="x", reads_target=False, checks={"": {"rows": 2}})
     )
-    with pytest.raises(SparkJobError, match="did not say whether the rows of writer 'other'"):
+    with pytest.raises(SparkJobError, match="did not say whether the rows of writer other of task"):
         run(checks=GOOD, writer="other", on_rerun="append")
 
 
