@@ -119,8 +119,9 @@ class Turn:
     @classmethod
     def of(cls, log: DeltaLog, identity: Identity, generation: int) -> Turn:
         """Look at the table, and then at the writer's directory."""
-        directory = WriterDirectory.read(log.store, identity.directory)
-        return cls(identity, generation, log.snapshot_or_none(), directory)
+        # In this order: whatever stands in the table was claimed before, so the listing shows its claim.
+        snapshot = log.snapshot_or_none()
+        return cls(identity, generation, snapshot, WriterDirectory.read(log.store, identity.directory))
 
     def anew(self, log: DeltaLog) -> Turn:
         """Look again, for work that begins only now.

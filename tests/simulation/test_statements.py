@@ -13,11 +13,10 @@ from tests.simulation.schedules import Schedules
 from tests.simulation.statements.runner import simulate_statements
 
 # What must have happened in the schedules, or they prove little.
-NOT_VACUOUS = """DELETE judged, MERGE judged, TRUNCATE judged, UPDATE judged, appends that count as later,
-    checkpoints, clears, commits of nothing, compactions published, crashes, files deleted by VACUUM,
+NOT_VACUOUS = """DELETE judged, MERGE judged, TRUNCATE judged, UPDATE judged, checkpoints, clears, commits of nothing, compactions published, crashes, files deleted by VACUUM,
     foreign: compact, foreign: erase, foreign: overwrite, foreign: restore, foreign: trim, foreign: update,
     lost answers to commits, lost races, more rounds than one, rows got ids, sources reused,
-    starts skipped, told: ConflictError, told: RerunRefusedError, told: StatementRefusedError,
+    starts skipped, told: RoundsUsedUpError, told: RerunRefusedError, told: StatementRefusedError,
     told: ZombieWriterError, told: already_done, told: nothing_to_do, writers published, zombies"""
 
 

@@ -270,9 +270,9 @@ class Words:
             or self._d.varies
             or misnamed
             or bool(others & {"add check", "swap column", "restore"}),
-            ConflictError.__name__: by_policy
-            or plan.publish is PublishMode.TOGETHER
-            or bool(self._d.scenario.checkpoints),
+            ConflictError.__name__: by_policy,
+            "MixedRowsError": plan.publish is PublishMode.TOGETHER,
+            "UnknownCommitsError": bool(self._d.scenario.checkpoints),
             OutOfDateError.__name__: by_policy or any(writer.reads for writer in plan.all_writers),
             InvalidWriteError.__name__: misnamed,
             LogGapError.__name__: "remake" in others and any(w.named is not None for w in plan.all_writers),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.commits import COMPACTION
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress
@@ -388,4 +389,4 @@ def _told_by_lone(stress: Stress, load: Load, task: dict[str, Any]) -> Told:
 
 
 def _is_conflict(words: str) -> bool:
-    return "ConflictError" in words or "OutOfDateError" in words
+    return any(kind.__name__ in words for kind in (ConflictError, *ConflictError.__subclasses__()))

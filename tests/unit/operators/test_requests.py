@@ -23,13 +23,12 @@ from tests.support.tables import ids, make_table
 
 FIRST, NEXT = "_delta_log/00000000000000000000.json", "_delta_log/00000000000000000001.json"
 AN_APPEND_OF_ONE_FILE = [
-    # What has begun is looked at before the table is loaded: whatever came into the table before that is seen there.
-    ("list WRITER", "Which generations have begun, and which buffers have earlier tries?"),
     # The table is loaded.
     ("get _delta_log/_last_checkpoint", "Is there a checkpoint?"),
     ("list _delta_log", "Which entries are there?"),
     (f"get {FIRST}", "What does the only one say?"),
     # The generation begins.
+    ("list WRITER", "Which generations have begun, and which buffers have earlier tries?"),
     ("create WRITER/_claim-1.json", "Generation 1 is ours."),
     ("create WRITER/_claim-1.json", "Preflight: does the store refuse to create what is there?"),
     (f"get {NEXT}", "Is there a newer version? The load and the write begin at the newest after the claim."),
