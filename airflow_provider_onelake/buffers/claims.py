@@ -174,13 +174,14 @@ def begin(
             if newest.task_start is not None and newest.task_start.id == task_start.id:
                 return attrs.evolve(turn, generation=newest.generation)._checked()
             _check_turn(identity, task_start, newest, found, is_rival)
-        turn = attrs.evolve(turn, generation=max(turn.directory.generation, stored) + 1)
+        # The claims count, not the notes: a listing may show a note of a generation, and not the claim put before it.
+        turn = attrs.evolve(turn, generation=max(newest.generation if newest is not None else 0, stored) + 1)
         try:
             _put(log, identity, turn.generation, task_start, prove)
         except ObjectExistsError:
             continue  # Another start was first, or our own put succeeded and its answer was lost: look again.
         # What landed before the claim is the ground of this generation, and its load begins after that.
-        return attrs.evolve(turn, snapshot=log.snapshot_or_none())
+        return attrs.evolve(turn, snapshot=log.snapshot_or_none())._checked()
 
 
 def _check_turn(

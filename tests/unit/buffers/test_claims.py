@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.stores import Counted, PassingOn, through
 from tests.support.tables import LOAD, foreign_append, stage, writer_spec
@@ -121,6 +122,22 @@ def test_who_looks_again_is_told_of_a_newer_generation(log: DeltaLog) -> None:
     begin(log, W, CLEARED)
     with pytest.raises(ZombieWriterError, match=r"has been rerun since \(generation 2, this attempt is of 1\)"):
         turn.anew(log)
+
+
+def test_a_listing_that_shows_a_note_before_its_claim_opens_no_other_generation(log: DeltaLog) -> None:
+    begin(log, W, task_start())
+    begin(log, W, CLEARED)
+    log.store.put(f"{W.directory}/_skipped-2.json", b"{}")
+
+    class Torn(PassingOn):
+        torn = True
+
+        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+            torn, self.torn = self.torn, False
+            found = super().list(prefix, start_after)
+            return (info for info in found if not (torn and info.path.endswith("_claim-2.json")))
+
+    assert begin(through(Torn(log.store), log), W, CLEARED).generation == 2
 
 
 def test_a_turn_has_the_table_after_the_claim_and_the_directory_before(log: DeltaLog) -> None:
