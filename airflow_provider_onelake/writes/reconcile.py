@@ -312,7 +312,9 @@ class _Reconciliation:
             outcome, found = self._outcomes[state.identity.key], self._publishings.get(state.identity.key)
             if found is None or outcome.status not in (PublishStatus.PUBLISHED, PublishStatus.ALREADY, "missing"):
                 continue
-            since = aftermath(self._log, found, snapshot)
+            # Of a writer without rows, none have gone.
+            has_rows = found.record.rows != 0
+            since = aftermath(self._log, found, snapshot) if has_rows else Aftermath(Fate.LIVE, rows=0)
             now = attrs.evolve(outcome, rows_in_table=since.rows, aftermath=since.story)
             if outcome.status == "missing":
                 now = attrs.evolve(now, version=None if since.gone else found.version)
