@@ -15,8 +15,10 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.buffers.claims import Turn
 from airflow_provider_onelake.buffers.scan import ScanShare
 from airflow_provider_onelake.buffers.spec import Promise
+from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.observability.metrics import Metrics
@@ -107,7 +109,8 @@ class Load:
         asked = self.terms(key, **terms)
         table = Table(self.table.address, None, 30)
         spec = asked.spec(LOAD.writer(key), self.run(f"load.{key}"), generation, files)
-        return write(spec, asked, table, self.spark, Metrics.of(None, table.address), None, self.offered)
+        turn, metrics = Turn.of(table.log, spec.identity, generation), Metrics.of(None, table.address)
+        return write(spec, turn, asked, table, self.spark, metrics, Policy.LAST_WRITER_WINS, self.offered)
 
     def rows(self) -> list[dict[str, Any]]:
         return sorted(DeltaTable(str(self.table.address.path)).to_pyarrow_table().to_pylist(), key=str)

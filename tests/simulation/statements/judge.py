@@ -280,8 +280,8 @@ class Judge:
         said = told.said
         if isinstance(said, Skip):
             self._counters["told: skipped"] += 1
-            mine = (v for v in self._versions if v.of is not None and v.of[0] is told.plan)
-            if not any(not v.is_nothing or v.of == (told.plan, told.task_start) for v in mine):
+            of_plan = (v for v in self._versions if v.of is not None and v.of[0] is told.plan)
+            if not any(not v.is_nothing or v.of == (told.plan, told.task_start) for v in of_plan):
                 fail(f"{told.actor} is skipped, and {told.plan.name} was never done")
         elif isinstance(said, (Changed, Deleted)):
             self._counters[f"told: {said.status}"] += 1
