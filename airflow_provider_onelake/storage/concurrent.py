@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import Store
@@ -14,6 +17,23 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _H = TypeVar("_H", bound=Hashable)
 _R = TypeVar("_R")
+
+# Starting a thread costs about as much as a request, so a store keeps its threads.
+_POOLS: WeakKeyDictionary[Store, ThreadPoolExecutor] = WeakKeyDictionary()
+# A child of a fork has none of the threads.
+os.register_at_fork(after_in_child=_POOLS.clear)
+_THREAD = threading.local()
+
+
+def _threads_of(store: Store) -> ThreadPoolExecutor:
+    if store not in _POOLS:
+        _POOLS[store] = ThreadPoolExecutor(store.concurrency, "requests", lambda: setattr(_THREAD, "asks", True))
+    return _POOLS[store]
+
+
+def _asks_alone(store: Store) -> bool:
+    """Say whether requests go one after another, as a thread that waited for its own pool could wait for ever."""
+    return store.concurrency < 2 or getattr(_THREAD, "asks", False)
 
 
 def map_concurrently(store: Store, ask: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
@@ -28,19 +48,19 @@ def map_concurrently(store: Store, ask: Callable[[_T], _R], items: Iterable[_T])
         items, is raised.
     """
     items = list(items)
-    threads = min(store.concurrency, len(items))
-    if threads < 2:
+    if len(items) < 2 or _asks_alone(store):
         yield from map(ask, items)
         return
     # The caller would only wait, so it asks for the first one itself if it can: of two requests, one needs a thread.
-    mine = int(threads == len(items))
-    pool = ThreadPoolExecutor(threads - mine, "requests")
+    mine = int(len(items) <= store.concurrency)
+    pool = _threads_of(store)
+    others = [pool.submit(ask, item) for item in items[mine:]]
     try:
-        others = pool.map(ask, items[mine:])
         yield from map(ask, items[:mine])
-        yield from others
+        for other in others:
+            yield other.result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        wait([other for other in others if not other.cancel()])
 
 
 def map_in_windows(
@@ -97,12 +117,13 @@ def prefetched(store: Store, ask: Callable[[_H], _R], items: Iterable[_H]) -> It
         that item's answer.
     """
     items = list(items)
-    if store.concurrency < 2 or not items:
+    if not items or _asks_alone(store):
         yield ask
         return
-    pool = ThreadPoolExecutor(min(store.concurrency, len(items)), "requests")
+    pool = _threads_of(store)
+    asked = {item: pool.submit(ask, item) for item in items}
     try:
-        asked = {item: pool.submit(ask, item) for item in items}
         yield lambda item: asked[item].result()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        for each in asked.values():
+            each.cancel()

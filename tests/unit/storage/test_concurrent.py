@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -88,22 +89,54 @@ def test_an_error_is_raised_to_whoever_wants_that_answer() -> None:
 @pytest.mark.parametrize("failing", [False, True])
 def test_when_no_more_answers_are_wanted_nothing_more_is_asked(failing: bool) -> None:
     two_are_asked, answered = threading.Barrier(3, timeout=30), threading.Event()
-    asked: list[tuple[int, threading.Thread]] = []
+    asked: list[int] = []
+    store = taking(2)
 
     def ask(item: int) -> None:
-        asked.append((item, threading.current_thread()))
+        asked.append(item)
         two_are_asked.wait()
         assert answered.wait(30)
 
-    with suppress(ConnectionError), prefetched(taking(2), ask, range(100)):
+    with suppress(ConnectionError), prefetched(store, ask, range(100)):
         two_are_asked.wait()
         if failing:
             raise ConnectionError
     answered.set()
-    # A process joins these threads when it ends.
-    for _, thread in asked:
-        thread.join(30)
-    assert sorted(item for item, _ in asked) == [0, 1]
+    # What is asked now comes behind what was asked before.
+    with prefetched(store, str, [1]) as answer:
+        assert answer(1) == "1"
+    assert sorted(asked) == [0, 1]
+
+
+def test_a_store_keeps_its_threads() -> None:
+    store, together = taking(3), threading.Barrier(3, timeout=30)
+
+    def ask(_: int) -> threading.Thread:
+        together.wait()
+        return threading.current_thread()
+
+    first, second = (set(map_concurrently(store, ask, range(3))) for _ in range(2))
+    assert len(first) == 3
+    assert first == second
+
+
+def test_who_is_asked_for_and_asks_for_several_needs_no_other_thread() -> None:
+    store = taking(2)
+
+    def ask(item: int) -> list[int]:
+        with prefetched(store, int, [item]) as answer:
+            return [answer(item), *map_concurrently(store, int, range(3))]
+
+    assert list(map_concurrently(store, ask, range(9))) == [[item, 0, 1, 2] for item in range(9)]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_the_child_of_a_fork_has_threads_of_its_own() -> None:
+    store = taking(2)
+    assert list(map_concurrently(store, int, range(9))) == list(range(9))
+    if (child := os.fork()) == 0:
+        os._exit(0 if list(map_concurrently(store, int, range(9))) == list(range(9)) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_what_is_heavy_is_not_asked_for_ahead() -> None:
