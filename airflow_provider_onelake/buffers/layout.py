@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 CHECKED = "_checked.json"
 CLOSED = "_closed.json"
+"""The marker of a closed buffer, or of a compaction that has ended, in its directory."""
 JOBS = f"{STAGED_DIRECTORY}/jobs"
 SCANNED_FOR = "onelake_writer"
 """The partition column of a shared scan, which names the writer of each row."""
@@ -78,14 +79,6 @@ def skipped_path(writer: str, generation: int) -> str:
     :param writer: the writer's directory.
     """
     return f"{writer}/_skipped-{generation}.json"
-
-
-def marker_path(buffer: str) -> str:
-    """Return the path of the marker of a closed buffer, or of a compaction that has ended.
-
-    :param buffer: the directory of the buffer or compaction.
-    """
-    return f"{buffer}/{CLOSED}"
 
 
 def verdict_path(buffer: str) -> str:
@@ -247,7 +240,7 @@ class AttemptDirectory(Directory):
     @property
     def marker(self) -> ObjectInfo | None:
         """The marker of a closed buffer, or of a compaction that has ended."""
-        return self.objects.get(marker_path(self.path))
+        return self.objects.get(f"{self.path}/{CLOSED}")
 
     @property
     def log(self) -> list[str]:

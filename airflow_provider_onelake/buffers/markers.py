@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.buffers.layout import WriterDirectory, json_at, marker_path
+from airflow_provider_onelake.buffers.layout import CLOSED, WriterDirectory, json_at
 from airflow_provider_onelake.exceptions import (
     BufferSetAsideError,
     ObjectExistsError,
@@ -31,7 +31,7 @@ def write_marker(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
     :param path: of the buffer, relative to the table.
     :param outcome: what happened to it: the commit's version and record, or the reason.
     """
-    store.put(marker_path(path), json.dumps(outcome).encode())
+    store.put(f"{path}/{CLOSED}", json.dumps(outcome).encode())
 
 
 MERGED = "merged"
@@ -60,7 +60,7 @@ def set_aside(store: Store, path: str, reason: str) -> None:
     :param reason: what people are told.
     """
     with suppress(ObjectExistsError):
-        store.create(marker_path(path), json.dumps({"reason": f"set aside: {reason}"}).encode())
+        store.create(f"{path}/{CLOSED}", json.dumps({"reason": f"set aside: {reason}"}).encode())
 
 
 def read_marker(store: Store, path: str) -> dict[str, Any] | None:
@@ -72,12 +72,12 @@ def read_marker(store: Store, path: str) -> dict[str, Any] | None:
     :param path: of the buffer, relative to the table.
     """
     try:
-        marker = json_at(store, marker_path(path))
+        marker = json_at(store, f"{path}/{CLOSED}")
     except ObjectNotFoundError:
         return None
     if marker and _is_readable(marker):
         return marker
-    logger.warning("The marker %s is damaged; its buffer counts as closed, and not as published.", marker_path(path))
+    logger.warning("The marker of %s is damaged; the buffer counts as closed, and not as published.", path)
     return {"reason": "its marker is damaged"}
 
 

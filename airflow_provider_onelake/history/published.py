@@ -1,6 +1,6 @@
-"""Where a writer's rows were published before, and whether they are still there as they were.
+"""What became of published rows, by following their files through the commits since.
 
-Protocol: skip only what is there, take back whole.
+Protocol: skip only what is there.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.identity import RETIRED
 from airflow_provider_onelake.buffers.layout import changes_directory
-from airflow_provider_onelake.buffers.markers import markers
-from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError, RerunRefusedError
+from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
 from airflow_provider_onelake.history.undone import REPLACING_TABLE, UNDOING, targets
 from airflow_provider_onelake.log.actions import Add, FileKey, Remove, file_key, object_path, row_count, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
@@ -24,17 +22,11 @@ from airflow_provider_onelake.storage.clock import whole_number
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_onelake.buffers.identity import WriterIdentity
+    from airflow_provider_onelake.buffers.identity import Identity
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
     from airflow_provider_onelake.log.snapshot import Snapshot
-
-WAYS = (
-    "on_rerun='append' adds the rows again, 'replace' takes the earlier ones back first, and the modes overwrite, "
-    "overwrite_partitions and replace_where replace what is there"
-)
-"""What a person can do where a rerun cannot be skipped."""
 
 _AFRESH = ("WRITE", *UNDOING)
 """Operations whose new files hold no rows of the files that they remove.
@@ -83,122 +75,18 @@ class Publishing:
         return {"version": self.version, "table": table_id, "writer": self.record.to_json()}
 
 
-def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> Publishing | None:
-    """Return where a writer's rows were published, or ``None`` where neither a marker nor the log says.
-
-    :param generation: to look for.
-    :param snapshot: the newest of the table.
-    """
-    found = publishings(log, identity, snapshot, generation)
-    return next((each for each in found if each.record.generation == generation), None)
-
-
-def publishings(
-    log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, generation: int | None = None
-) -> list[Publishing]:
-    """Return where the rows of all generations of a writer were published, the newest first, as far as it is known.
-
-    The markers of its buffers say it. A writer that died before it marked its buffer is looked for in the log.
-
-    :param snapshot: the newest of the table.
-    :param generation: that is looked for. Default: the one that its ``txn`` names.
-    """
-    stored = snapshot.txns.get(identity.app_id) if generation is None else generation
-    found = []
-    for marker in markers(log.store, identity.directory):
-        if marker.get("version") is None or "writer" not in marker:
-            continue
-        each = Publishing(int(marker["version"]), PublishedWriter.from_json(marker["writer"]))
-        # A marker lies beside the table, so it may be older than the table. A rerun may come after the snapshot.
-        if each.record.app_id != identity.app_id or each.version > snapshot.version:
-            continue
-        if marker.get("table") == snapshot.table_id or _is_logged(log, each):
-            found.append(each)
-    if stored is not None and stored not in (RETIRED, *(each.record.generation for each in found)):
-        commit = commit_that_set(log, identity.app_id, stored, snapshot)
-        found += [last] if commit is not None and (last := record_of(identity, [commit])) is not None else []
-    return sorted(found, key=lambda each: each.version, reverse=True)
-
-
-def still_there(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Publishing | None:
-    """Return the newest publishing of a writer whose rows are in the table, as far as markers and the log say.
-
-    It need not be of the generation that the writer's ``txn`` names: a RESTORE leaves each ``txn`` as it is, and a
-    newer generation may have added its rows beside the older ones.
-
-    :param snapshot: the newest of the table.
-    """
-    found = publishings(log, identity, snapshot)
-    return next((each for each in found if rows_left(log, each, snapshot)), None)
-
-
-def restored_away(
-    log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, restore: Commit
-) -> tuple[bool | None, str]:
-    """Say whether a writer has no rows in the table as a RESTORE took them, and what took them.
-
-    ``None`` where nobody can tell. Of a writer that is retired it says whether it has no rows, whatever took them.
-
-    :param snapshot: the newest of the table.
-    :param restore: the newest commit that took the table back.
-    """
-    generation, target = snapshot.txns[identity.app_id], restore.restored_to
-    known = publishings(log, identity, snapshot)
-    left = [rows_left(log, each, snapshot) for each in known]
-    found = next((each for each in known if each.record.generation == generation), None)
-    if True in left:
-        return False, ""
-    if known and known[0].version < restore.version and target is not None and target < known[-1].version:
-        return True, f"{restore.operation} in version {restore.version} took its rows back"
-    if None in left or (found is None and generation != RETIRED):
-        return None, ""
-    why = aftermath(log, found, snapshot).undone if found is not None else "it is retired"
-    return why is not None, why or ""
-
-
-def rows_left(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> bool | None:
-    """Say whether rows of a publishing are in the table; ``None`` where nobody can tell.
-
-    :param snapshot: the newest of the table.
-    """
-    if found.record.rows == 0 or found.record.set_aside:
-        return False
-    gone = aftermath(log, found, snapshot).gone
-    return None if gone is None else not gone
-
-
-def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing | None:
-    """Return the newest record of a writer among some commits, or ``None``.
+def record_of(writer: Identity, winners: Sequence[Commit]) -> Publishing | None:
+    """Return the newest publishing of a writer among some commits, or ``None``.
 
     :param winners: in the order of versions.
     """
     records = (
-        Publishing(winner.version, writer)
+        Publishing(winner.version, record)
         for winner in reversed(winners)
-        for writer in winner.all_writers
-        if writer.app_id == identity.app_id
+        for record in winner.all_writers
+        if record.app_id == writer.app_id
     )
     return next(records, None)
-
-
-def commit_that_set(log: DeltaLog, app_id: str, generation: int, snapshot: Snapshot) -> Commit | None:
-    """Return the commit that set a writer's ``txn`` to a generation; ``None`` where the log does not reach so far back.
-
-    :param app_id: of the ``txn``.
-    :param snapshot: the newest of the table.
-    """
-    version = snapshot.version
-    while version >= 0 and (commit := log.commit(version)) is not None:
-        if commit.txns.get(app_id) == generation:
-            return commit
-        version -= 1
-    return None
-
-
-def _is_logged(log: DeltaLog, found: Publishing) -> bool:
-    """Say whether the log has a publishing. A table that was dropped and made again has another log."""
-    commit = log.commit(found.version)
-    return commit is not None and commit.txns.get(found.record.app_id) == found.record.generation
 
 
 def _deleted_by(commit: Commit) -> int | None:
@@ -405,46 +293,3 @@ def _keeps_rows(commit: Commit, partitioning: Partitioning) -> bool:
     except InvalidWriteError:
         return True
     return False
-
-
-def files_to_take_back(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> list[Add]:
-    """Return the live files of what a writer appended before, for a rerun that replaces it (protocol: take back whole).
-
-    All of these files must be live and as they were. After an UPDATE, a DELETE or a compaction, the writer's rows are
-    changed, erased or mixed with others, and staging them again would bring back rows that were changed or erased.
-
-    :param generation: the one that is in the table.
-    :param snapshot: that is committed against.
-    :returns: the raw ``add`` actions; empty where that generation had no rows.
-    :raises RerunRefusedError: a file is gone or has a deletion vector, or the log does not say which files they were.
-    """
-    found = find_published(log, identity, generation, snapshot)
-    live = list(log.live_files(found.has, snapshot.version)) if found is not None else []
-    why_not = _why_not_taken_back(log, found, live, snapshot)
-    if why_not is not None:
-        raise RerunRefusedError(
-            f"What writer {identity.key!r} appended to {log.table} in generation {generation} cannot be taken back: "
-            f"{why_not} (seen at version {snapshot.version}). Nothing was changed: use the mode overwrite_partitions "
-            "or replace_where, which replace what is there, or on_rerun='append', which adds the rows beside it."
-        )
-    return live
-
-
-def _why_not_taken_back(log: DeltaLog, found: Publishing | None, live: list[Add], snapshot: Snapshot) -> str | None:
-    if found is None:
-        return "neither a marker nor the log says which files they are"
-    if found.record.merged:
-        return f"version {found.version} has merged it into rows of others"
-    commit = log.commit(found.version)
-    if commit is not None:
-        missing = {add["path"] for add in commit.adds if found.has(add)} - {file["path"] for file in live}
-        if missing:
-            return f"{min(missing)} of version {found.version} is gone"
-    elif found.record.rows is None or total_rows(live) != found.record.rows:
-        return f"version {found.version} was cleaned up, and not all of its {found.record.rows} rows are live"
-    if not live and (why := aftermath(log, found, snapshot).undone):
-        # This generation had no files, so none can be missing. But a RESTORE may have brought back the rows of an older
-        # generation, which this one had taken back.
-        return why
-    changed = next((file["path"] for file in live if file.get("deletionVector")), None)
-    return f"rows of {changed} were deleted or updated since" if changed is not None else None

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import attrs
 
 from airflow_provider_onelake.buffers.claims import check_not_retired
+from airflow_provider_onelake.buffers.identity import Identity
 from airflow_provider_onelake.buffers.spec import WriteSpec, equal_work
 from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.exceptions import RerunRefusedError, ZombieWriterError
-from airflow_provider_onelake.history.published import (
-    WAYS,
-    Publishing,
-    aftermath,
-    commit_that_set,
-    find_published,
-    publishings,
-    record_of,
-    still_there,
+from airflow_provider_onelake.history.published import Publishing
+from airflow_provider_onelake.history.writers import WriterHistory
+from airflow_provider_onelake.log.commits import FORMAT
+
+_WAYS = (
+    "on_rerun='append' adds the rows again, 'replace' takes the earlier ones back first, and the modes overwrite, "
+    "overwrite_partitions and replace_where replace what is there"
 )
-from airflow_provider_onelake.log.commits import FORMAT, Commit
-from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.snapshot import Snapshot
+"""What a person can do where a rerun cannot be skipped."""
 
 
 @attrs.frozen
@@ -37,51 +32,47 @@ class Skip:
     reason: str
 
 
-def in_table(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, winners: Sequence[Commit] = ()) -> Skip | None:
+def in_table(history: WriterHistory, spec: WriteSpec) -> Skip | None:
     """Say whether a writer has nothing to do, as its generation is in the table, or an older one of the same work.
 
     Protocol: generation, skip only what is there. An older generation counts with ``on_rerun='skip'`` alone.
 
+    :param history: of the writer.
     :param spec: of the generation that asks.
-    :param snapshot: the newest of the table.
-    :param winners: commits among which its record is looked for first.
     :returns: ``None`` if the writer is to go on.
     :raises ZombieWriterError: a newer generation is in the table, or another run has taken over the writer's files.
     :raises RerunRefusedError: other work of the writer is in the table, or its rows were taken back, or deleted.
     """
-    stored = snapshot.txns.get(spec.identity.app_id)
+    stored = history.stored
     retried = stored == spec.generation
     if stored is None:
         return None
-    check_not_retired(spec.identity, stored, log.table)
+    check_not_retired(history.writer, stored, history.log.table)
     if stored > spec.generation:
         raise ZombieWriterError(
-            f"Generation {stored} of writer {spec.identity.key!r} is in {log.table} already; this one is of generation "
-            f"{spec.generation}, and is not put on top of newer data. Nothing more was staged or published."
+            f"Generation {stored} of writer {history.writer.key!r} is in {history.log.table} already; this one is of "
+            f"generation {spec.generation}, and is not put on top of newer data. Nothing more was staged or published."
         )
     if not retried and spec.on_rerun is not OnRerun.SKIP:
         return None
-    found = record_of(spec.identity, winners)
-    if found is None or found.record.generation != stored:
-        found = find_published(log, spec.identity, stored, snapshot)
+    found = history.newest
     if found is None and retried:
         return Skip(None, "its txn is in the table: an earlier attempt published it")
     if found is not None and found.record.nothing and not retried:
         # A MERGE had nothing to do then, so what counts is what came before it.
-        before = publishings(log, spec.identity, snapshot)
-        found = next((each for each in before if not each.record.nothing), None)
+        found = next((each for each in history.publishings() if not each.record.nothing), None)
         if found is None:
             return None
     if found is not None and found.record.set_aside and not retried:
         return None
-    if (why_not := _why_not(log, spec, found, snapshot)) is not None:
-        raise _refused(spec, why_not)
+    if (why_not := _why_not(history, spec, found)) is not None:
+        raise _refused(history.writer, why_not)
     assert found is not None
     if found.record.set_aside:
         return Skip(found.version, f"its rows were left out in version {found.version}, by an earlier attempt")
     if found.record.nothing:
         return Skip(None, f"an earlier attempt found nothing to do, in version {found.version}")
-    why = ": an earlier attempt published it" if retried else f", with the same source and code. {WAYS}"
+    why = ": an earlier attempt published it" if retried else f", with the same source and code. {_WAYS}"
     return Skip(found.version, f"already in version {found.version}{why}")
 
 
@@ -93,7 +84,7 @@ def check_same_work(found: Publishing, spec: WriteSpec, table: str) -> None:
     :raises RerunRefusedError: it was of another source or code.
     """
     if not _is_same(found, spec):
-        raise _refused(spec, _of_other_work(found, table))
+        raise _refused(spec.identity, _of_other_work(found, table))
 
 
 def _is_same(found: Publishing, spec: WriteSpec) -> bool:
@@ -109,34 +100,33 @@ def _of_other_work(found: Publishing, table: str) -> str:
     return f"is in {table} already ({at}), from another source, code or mode"
 
 
-def _refused(spec: WriteSpec, why_not: str) -> RerunRefusedError:
+def _refused(writer: Identity, why_not: str) -> RerunRefusedError:
     return RerunRefusedError(
-        f"Writer {spec.identity.key!r} {why_not}, so it cannot be skipped. Nothing more was staged or "
-        f"published: {WAYS}."
+        f"Writer {writer.key!r} {why_not}, so it cannot be skipped. Nothing more was staged or published: {_WAYS}."
     )
 
 
-def _why_not(log: DeltaLog, spec: WriteSpec, found: Publishing | None, snapshot: Snapshot) -> str | None:
-    stored = snapshot.txns[spec.identity.app_id]
-    retried = stored == spec.generation
-    commit = commit_that_set(log, spec.identity.app_id, stored, snapshot) if found is None else None
+def _why_not(history: WriterHistory, spec: WriteSpec, found: Publishing | None) -> str | None:
+    stored, table = history.stored, history.log.table
+    assert stored is not None
+    commit = history.commit_that_set(stored) if found is None else None
     if commit is not None and commit.strange_format is not None:
         return (
-            f"is in {log.table} already, published in format {commit.strange_format} by another release of this "
+            f"is in {table} already, published in format {commit.strange_format} by another release of this "
             f"package; this one reads format {FORMAT}, so it cannot tell whether the rows are the same"
         )
     if found is None:
-        return f"is in {log.table} already (generation {stored}), perhaps from another source, code or mode"
+        return f"is in {table} already (generation {stored}), perhaps from another source, code or mode"
     if not _is_same(found, spec):
-        return _of_other_work(found, log.table)
+        return _of_other_work(found, table)
     if found.record.set_aside:
         return None
-    since = aftermath(log, found, snapshot)
+    since = history.since(found)
     why_not = since.undone
-    if why_not is not None and (older := still_there(log, spec.identity, snapshot)) is not None:
+    if why_not is not None and (older := history.still_there) is not None:
         why_not = f"{why_not}; what it published in version {older.version} is in the table"
-    elif why_not is None and not retried and since.gone is not False:
+    elif why_not is None and stored != spec.generation and since.gone is not False:
         # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
         doubt = "" if since.gone else ", and nobody knows which, so look before you append"
         why_not = f"{'; '.join(since.story)}{doubt}"
-    return why_not and f"was published in version {found.version} of {log.table}, but {why_not}"
+    return why_not and f"was published in version {found.version} of {table}, but {why_not}"

@@ -19,7 +19,7 @@ from airflow_provider_onelake.buffers.layout import AttemptDirectory, WriterDire
 from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
-from airflow_provider_onelake.history.published import find_published
+from airflow_provider_onelake.history.writers import WriterHistory
 from airflow_provider_onelake.log.actions import parse_actions, version_path
 from airflow_provider_onelake.log.commits import CHANGE, COMPACTION, FORMAT, SCAN
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
@@ -173,7 +173,7 @@ def _with_live_files(log: DeltaLog, snapshot: Snapshot, shadows: Collection[str]
 
 def _mark(log: DeltaLog, snapshot: Snapshot, path: str, spec: WriteSpec) -> None:
     """Write the marker that a committer could not write, if the log still says where the rows are."""
-    found = find_published(log, spec.identity, spec.generation, snapshot)
+    found = WriterHistory(log, spec.identity, snapshot).find(spec.generation)
     if found is not None and found.record.buffer == path:
         write_marker(log.store, path, found.marker(snapshot.table_id))
 

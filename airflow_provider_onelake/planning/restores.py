@@ -14,8 +14,8 @@ from airflow_provider_onelake.buffers.identity import RETIRED
 from airflow_provider_onelake.buffers.layout import writer_directory
 from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import LogGapError
-from airflow_provider_onelake.history.published import restored_away
 from airflow_provider_onelake.history.undone import UNDOING
+from airflow_provider_onelake.history.writers import WriterHistory
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.planning.ledger import Ledger, Looked
 
@@ -61,7 +61,8 @@ def look_for_restores(log: DeltaLog, ledger: Ledger, snapshot: Snapshot) -> Look
             continue
         # A writer that died before it marked its buffer has its files in the table, and no publishing that is known.
         is_there = writer.identity.directory in live
-        is_gone, why = (False, "") if is_there else restored_away(log, writer.identity, snapshot, restores[-1])
+        history = WriterHistory(log, writer.identity, snapshot)
+        is_gone, why = (False, "") if is_there else history.restored_away(restores[-1])
         if is_gone is None:
             generation, why = ledger.gone.get(app_id, (stored, ""))
             is_gone = app_id not in ledger.back if stored == RETIRED else app_id in ledger.gone and generation == stored

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from airflow_provider_onelake.buffers.identity import WriterIdentity
 from airflow_provider_onelake.buffers.layout import is_of_a_writer
 from airflow_provider_onelake.exceptions import MixedRowsError
-from airflow_provider_onelake.history.published import publishings
+from airflow_provider_onelake.history.writers import WriterHistory
 from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -49,8 +49,9 @@ def check_apart(
 
 def _partitions_of(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Collection[Partition] | None:
     """Return the partitions into which a writer's commits put files; ``None`` where the log does not say any more."""
-    known = publishings(log, identity, snapshot)
-    if snapshot.txns[identity.app_id] not in (each.record.generation for each in known):
+    history = WriterHistory(log, identity, snapshot)
+    known = history.publishings()
+    if history.stored not in {each.record.generation for each in known}:
         return None
     found: set[Partition] = set()
     for publishing in known:

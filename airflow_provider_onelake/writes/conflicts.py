@@ -8,21 +8,25 @@ log does not say what a commit did in a partition, the commit may have changed r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.words import rows_in_words
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
 from airflow_provider_onelake.history.undone import REPLACING_TABLE
 from airflow_provider_onelake.log.actions import Add, Remove, total_rows
 from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate, everything
 from airflow_provider_onelake.log.predicates import names_other_columns
+from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.modes import MODES, Mode, OverwritePartitions
-from airflow_provider_onelake.writes.batch import Batch, read_partition
+from airflow_provider_onelake.writes.batch import Batch, place, read_partition
 
 # Operations that leave nothing of what was in the table before. Those that replace the table are seen here only where a
 # RESTORE has brought the old definition back since; else the buffers do not fit the table any more.
@@ -95,6 +99,30 @@ def conflicts_of(batch: Batch, winners: Iterable[Commit], partitioning: Partitio
         if winner.data_change:
             found += _with(winner, batch, partitioning, _replaced_range(winner, partitioning, winner.version < renamed))
     return found
+
+
+def overtaken_by(log: DeltaLog, buffer: Buffer, snapshot: Snapshot) -> str | None:
+    """Say which commit since a buffer's read version is in conflict with it, in words; ``None`` where none is.
+
+    :param snapshot: the newest of the table.
+    """
+    if not buffer.spec.mode.replaces:
+        return None
+    try:
+        commits = log.commits_between(buffer.read_version, snapshot.version)
+    except LogGapError as error:
+        return str(error)
+    winners = (commit for commit in commits if not is_own(commit, [buffer]))
+    conflicts = conflicts_of(place([buffer], snapshot), winners, snapshot.partitioning)
+    return conflicts[0].describe(snapshot.partitioning) if conflicts else None
+
+
+def is_own(winner: Commit, buffers: Sequence[Buffer]) -> bool:
+    """Say whether a commit is of some buffers' writers, or of others of their load that are published with them."""
+    own, prefix = {buffer.spec.identity.app_id for buffer in buffers}, buffers[0].spec.identity.load.prefix
+    together = buffers[0].spec.publish is PublishMode.TOGETHER
+    ids = [writer.app_id for writer in winner.all_writers]
+    return bool(ids) and all(id_ in own or (together and id_.startswith(prefix)) for id_ in ids)
 
 
 def _with(winner: Commit, batch: Batch, partitioning: Partitioning, range_: Range) -> Iterator[Conflict]:

@@ -18,7 +18,7 @@ from airflow_provider_onelake.buffers.claims import claims
 from airflow_provider_onelake.buffers.identity import RETIRED, writers_among
 from airflow_provider_onelake.buffers.spec import equal_work
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, OrphanWriterError
-from airflow_provider_onelake.history.published import publishings, rows_left
+from airflow_provider_onelake.history.writers import WriterHistory
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
@@ -181,7 +181,7 @@ def doubled(log: DeltaLog, load: Load, found: Collection[Orphan], published: Ite
     """
     snapshot, same = log.snapshot(), {}
     for key in published if found else ():
-        for mine in publishings(log, load.writer(key), snapshot):
+        for mine in WriterHistory(log, load.writer(key), snapshot).publishings():
             alike = [like for orphan in found if (like := orphan.like(mine.record)) is not None]
             if alike and _must_not_repeat(log, mine.record.buffer):
                 same[key] = alike
@@ -212,9 +212,10 @@ def _of_run(load: Load, snapshot: Snapshot) -> Iterator[WriterIdentity]:
 
 def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orphan | None:
     """Return a writer as an orphan, or ``None`` where none of its rows is in the table any more."""
-    known = publishings(log, identity, snapshot)
-    there = tuple(each for each in known if rows_left(log, each, snapshot) is not False)
-    if not there and snapshot.txns[identity.app_id] in (each.record.generation for each in known):
+    history = WriterHistory(log, identity, snapshot)
+    known = history.publishings()
+    there = tuple(each for each in known if history.left(each) is not False)
+    if not there and history.stored in {each.record.generation for each in known}:
         return None
     begun = claims(log.store, identity)
     return Orphan(identity, begun[-1].task if begun else "", there)

@@ -17,12 +17,12 @@ from airflow_provider_onelake.buffers.markers import set_aside
 from airflow_provider_onelake.buffers.reuse import staged_before
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
-from airflow_provider_onelake.history.published import files_to_take_back
 from airflow_provider_onelake.history.reruns import Skip, in_table
+from airflow_provider_onelake.history.writers import WriterHistory
 from airflow_provider_onelake.log.schema import CHAR_OR_VARCHAR, columns
 from airflow_provider_onelake.log.snapshot import interval_days
 from airflow_provider_onelake.modes import Merge
-from airflow_provider_onelake.writes.publish import overtaken_by
+from airflow_provider_onelake.writes.conflicts import overtaken_by
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -69,11 +69,11 @@ def prepare(
     snapshot, begun = turn.snapshot or log.snapshot(), turn.directory
     snapshot.check_supported(log.table)
     _check_terms(log, spec, snapshot)
-    done = _rerun(log, spec, snapshot)
+    done = _rerun(WriterHistory(log, turn.identity, snapshot), spec)
     if done is not None:
-        log.store.put(skipped_path(begun.path, spec.generation), json.dumps(attrs.asdict(done)).encode())
+        log.store.put(skipped_path(begun.path, turn.generation), json.dumps(attrs.asdict(done)).encode())
         return done
-    if (skipped := begun.skipped.get(spec.generation)) is not None:
+    if (skipped := begun.skipped.get(turn.generation)) is not None:
         # An earlier attempt found its rows in the table; this one has other terms, and its rows are to be published.
         log.store.delete(skipped)
     # Where columns may come, a scan's rows, which are of the table's, are not taken.
@@ -113,14 +113,13 @@ def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
         )
 
 
-def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
-    stored = snapshot.txns.get(spec.identity.app_id)
-    if stored is None:
-        _check_txn_retention(log, spec, snapshot)
+def _rerun(history: WriterHistory, spec: WriteSpec) -> Skip | None:
+    if history.stored is None:
+        _check_txn_retention(history.log, spec, history.snapshot)
         return None
-    done = in_table(log, spec, snapshot)
+    done = in_table(history, spec)
     if done is None and spec.takes_back:
-        files_to_take_back(log, spec.identity, stored, snapshot)
+        history.files_to_take_back()
     return done
 
 

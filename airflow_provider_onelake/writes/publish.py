@@ -25,15 +25,11 @@ from airflow_provider_onelake.exceptions import (
     RerunRefusedError,
     UnknownCommitsError,
 )
-from airflow_provider_onelake.history.published import (
-    Publishing,
-    files_to_take_back,
-    record_of,
-)
+from airflow_provider_onelake.history.published import Publishing, record_of
 from airflow_provider_onelake.history.reruns import in_table
+from airflow_provider_onelake.history.writers import WriterHistory
 from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
-from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
@@ -51,7 +47,7 @@ from airflow_provider_onelake.writes.commit_checks import (
     since,
     stale_reads,
 )
-from airflow_provider_onelake.writes.conflicts import Conflict, conflicts_of
+from airflow_provider_onelake.writes.conflicts import Conflict, conflicts_of, is_own
 from airflow_provider_onelake.writes.entry import Published, build_entry
 from airflow_provider_onelake.writes.policy import Contest, Settled, Settlement, left_out_as, settle
 
@@ -244,7 +240,8 @@ class _BatchProposal(Proposal[Publication]):
                 self._markers[buffer.path] = self._marker_of(buffer.path)
             if self._markers.get(buffer.path) is not None:
                 return False
-        return in_table(self._log, buffer.spec, view.snapshot, view.winners) is None
+        history = WriterHistory(self._log, buffer.spec.identity, view.snapshot, view.winners)
+        return in_table(history, buffer.spec) is None
 
     def _was_set_aside(self, buffer: Buffer, snapshot: Snapshot) -> bool:
         """Say whether a buffer was closed without being published.
@@ -295,7 +292,7 @@ class _BatchProposal(Proposal[Publication]):
             commits = view.winners[seen:]
         else:
             found, commits = [], [*self._commits_of_load(batch), *since(batch.read_version, view.winners)]
-        winners = [winner for winner in commits if not _is_own(winner, self._buffers)]
+        winners = [winner for winner in commits if not is_own(winner, self._buffers)]
         found = [*found, *conflicts_of(batch, winners, view.snapshot.partitioning)]
         self._conflicts_found = batch, len(view.winners), found
         return found
@@ -325,7 +322,9 @@ class _BatchProposal(Proposal[Publication]):
                 "of the load have put rows where they replace some. Clear the writers, which begin anew on the newest "
                 "version."
             ) from None
-        return [commit for commit in commits if any(id_.startswith(load.prefix) for id_ in _writers_of(commit))]
+        return [
+            commit for commit in commits if any(writer.app_id.startswith(load.prefix) for writer in commit.all_writers)
+        ]
 
     def _times_count(self, batch: Batch) -> bool:
         """Say whether the log has the times that it had when the rows were staged. One that was copied has others.
@@ -405,9 +404,9 @@ class _Replaced:
         """Return what the batch's writers appended in their last generation, where the rerun replaces it."""
         files: list[Add] = []
         for spec in (buffer.spec for buffer in batch.buffers):
-            stored = snapshot.txns.get(spec.identity.app_id)
-            if spec.takes_back and stored is not None:
-                files += files_to_take_back(self._committer.log, spec.identity, stored, snapshot)
+            history = WriterHistory(self._committer.log, spec.identity, snapshot)
+            if spec.takes_back and history.stored is not None:
+                files += history.files_to_take_back()
         if files and snapshot.append_only:
             raise RerunRefusedError(
                 f"{self._committer.log.table} is append-only, so what writers {batch.names} appended before is not "
@@ -433,32 +432,3 @@ class _Replaced:
             raise RerunRefusedError(
                 f"Files of writers {batch.names} are in {self._committer.log.table} already; nothing was published."
             )
-
-
-def overtaken_by(log: DeltaLog, buffer: Buffer, snapshot: Snapshot) -> str | None:
-    """Say which commit since a buffer's read version is in conflict with it, in words; ``None`` where none is.
-
-    :param snapshot: the newest of the table.
-    """
-    if not buffer.spec.mode.replaces:
-        return None
-    try:
-        commits = log.commits_between(buffer.read_version, snapshot.version)
-    except LogGapError as error:
-        return str(error)
-    winners = (commit for commit in commits if not _is_own(commit, [buffer]))
-    conflicts = conflicts_of(place([buffer], snapshot), winners, snapshot.partitioning)
-    return conflicts[0].describe(snapshot.partitioning) if conflicts else None
-
-
-def _is_own(winner: Commit, buffers: Sequence[Buffer]) -> bool:
-    """Say whether a commit is of some buffers' writers, or of others of their load that are published with them."""
-    own, prefix = {buffer.spec.identity.app_id for buffer in buffers}, buffers[0].spec.identity.load.prefix
-    together = buffers[0].spec.publish is PublishMode.TOGETHER
-    ids = _writers_of(winner)
-    return bool(ids) and all(id_ in own or (together and id_.startswith(prefix)) for id_ in ids)
-
-
-def _writers_of(commit: Commit) -> list[str]:
-    """Return the ``txn`` ids of the writers of ours whose rows a commit published or merged; none for others'."""
-    return [writer.app_id for writer in commit.all_writers]

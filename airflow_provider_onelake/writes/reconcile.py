@@ -36,10 +36,8 @@ from airflow_provider_onelake.history.published import (
     Aftermath,
     Fate,
     Publishing,
-    aftermath,
-    find_published,
-    still_there,
 )
+from airflow_provider_onelake.history.writers import WriterHistory
 from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -285,8 +283,8 @@ class _Reconciliation:
         return _StagedWriter(identity, generation, None, published=False)
 
     def _already(self, state: _StagedWriter, snapshot: Snapshot) -> WriterOutcome:
-        generation = snapshot.txns.get(state.identity.app_id, state.generation)
-        found = find_published(self._log, state.identity, generation, snapshot)
+        history = WriterHistory(self._log, state.identity, snapshot)
+        found = history.find(state.generation if history.stored is None else history.stored)
         if found is None:
             return WriterOutcome(writer=state.identity.key, status=PublishStatus.ALREADY.value)
         if found.record.nothing:
@@ -314,7 +312,8 @@ class _Reconciliation:
                 continue
             # Of a writer without rows, none have gone.
             has_rows = found.record.rows != 0
-            since = aftermath(self._log, found, snapshot) if has_rows else Aftermath(Fate.LIVE, rows=0)
+            history = WriterHistory(self._log, state.identity, snapshot)
+            since = history.since(found) if has_rows else Aftermath(Fate.LIVE, rows=0)
             now = attrs.evolve(outcome, rows_in_table=since.rows, aftermath=since.story)
             if outcome.status == "missing":
                 now = attrs.evolve(now, version=None if since.gone else found.version)
@@ -323,12 +322,10 @@ class _Reconciliation:
                 now = attrs.evolve(now, status=status, replaced=since.replaced)
             self._outcomes[outcome.writer] = now
             if now.status == Fate.RESTORED_AWAY:
-                self._failures.append(self._restored_away(state.identity, found, since, snapshot))
+                self._failures.append(self._restored_away(history, found, since))
 
-    def _restored_away(
-        self, identity: WriterIdentity, found: Publishing, since: Aftermath, snapshot: Snapshot
-    ) -> RowsRestoredAwayError:
-        older = still_there(self._log, identity, snapshot)
+    def _restored_away(self, history: WriterHistory, found: Publishing, since: Aftermath) -> RowsRestoredAwayError:
+        older = history.still_there
         ways = (
             "clear the writer with on_rerun='append' or a mode that overwrites to publish its rows again, or mark this "
             "task as successful if they are to stay away"
@@ -337,14 +334,13 @@ class _Reconciliation:
             "add rows beside it. If that is what you want to have, mark this task as successful"
         )
         return RowsRestoredAwayError(
-            f"Writer {identity.key!r} is not in the table any more: it was published in version {found.version} of "
-            f"{self._log.table}, and {'; '.join(since.story)}. Nothing was changed: {ways}."
+            f"Writer {history.writer.key!r} is not in the table any more: it was published in version {found.version} "
+            f"of {self._log.table}, and {'; '.join(since.story)}. Nothing was changed: {ways}."
         )
 
     def _missing(self, state: _StagedWriter, snapshot: Snapshot) -> WriterOutcome:
         """Say that a writer is missing, and in which version its rows are if only its rerun is missing."""
-        stored = snapshot.txns.get(state.identity.app_id)
-        before = find_published(self._log, state.identity, stored, snapshot) if stored else None
+        before = WriterHistory(self._log, state.identity, snapshot).newest
         if before is None or before.record.set_aside:
             return WriterOutcome(writer=state.identity.key, status="missing")
         self._publishings[state.identity.key] = before

@@ -8,7 +8,7 @@ from airflow_provider_onelake.buffers import buffer as buffers
 from airflow_provider_onelake.buffers import claims, reuse
 from airflow_provider_onelake.buffers.identity import WriterIdentity
 from airflow_provider_onelake.buffers.layout import Directory
-from airflow_provider_onelake.history import published
+from airflow_provider_onelake.history.writers import WriterHistory
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.steps import disjoint
 from airflow_provider_onelake.steps import write_terms as terms
@@ -41,10 +41,10 @@ def a_buffer_of_other_work_is_used_again(original, earlier, now):
 
 @seeded(
     "A rerun that replaces what it has appended before does not double it.",
-    in_=published.files_to_take_back,
-    fails=("tests/unit/history/test_published.py::test_what_a_generation_appended_is_taken_back_file_by_file",),
+    in_=WriterHistory.files_to_take_back,
+    fails=("tests/unit/history/test_writers.py::test_what_a_generation_appended_is_taken_back_file_by_file",),
 )
-def a_rerun_leaves_what_it_has_appended_before(original, log, identity, generation, snapshot):
+def a_rerun_leaves_what_it_has_appended_before(original, self):
     return []
 
 

@@ -7,7 +7,8 @@ from airflow_provider_onelake.buffers import markers
 from airflow_provider_onelake.choices import OnMissingWriter
 from airflow_provider_onelake.commit import loop as transaction
 from airflow_provider_onelake.exceptions import ZombieWriterError
-from airflow_provider_onelake.history import published, reruns, undone
+from airflow_provider_onelake.history import reruns, undone
+from airflow_provider_onelake.history.writers import WriterHistory
 from airflow_provider_onelake.log import compatibility
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -68,7 +69,7 @@ def rows_of_colleagues_are_replaced(original, self, batch, view, colleagues):
 
 
 @seeded("A rerun is skipped only while the rows are there.", in_=reruns._why_not, fails=LOADS)
-def a_writer_is_skipped_whatever_became_of_its_rows(original, log, spec, found, snapshot):
+def a_writer_is_skipped_whatever_became_of_its_rows(original, history, spec, found):
     return None
 
 
@@ -98,8 +99,8 @@ def rows_are_published_that_are_out_of_date(original, buffers, winners, partitio
     return []
 
 
-@seeded("An append is taken back whole or not at all.", in_=published._why_not_taken_back, fails=LOADS)
-def an_append_is_taken_back_though_files_are_gone(original, log, found, live, snapshot):
+@seeded("An append is taken back whole or not at all.", in_=WriterHistory._why_not_taken_back, fails=LOADS)
+def an_append_is_taken_back_though_files_are_gone(original, self, found, live):
     return None
 
 

@@ -26,7 +26,8 @@ from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
 from airflow_provider_onelake.modes import Overwrite, ReplaceWhere
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
-from airflow_provider_onelake.writes.publish import Committer, PublishStatus, overtaken_by
+from airflow_provider_onelake.writes.conflicts import overtaken_by
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support import tables
 from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn

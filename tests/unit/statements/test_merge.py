@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.claims import begin
-from airflow_provider_onelake.buffers.layout import WriterDirectory, marker_path
+from airflow_provider_onelake.buffers.layout import CLOSED, WriterDirectory
 from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.buffers.reads import Reads
 from airflow_provider_onelake.choices import OnNewerCommit, OnRerun
@@ -241,7 +241,7 @@ def test_what_an_older_try_merged_and_a_restore_took_back_is_not_called_merged(l
 
 def opened_after_the_retry_had_looked(log: DeltaLog, source: Buffer) -> None:
     """Only what a retry of other work sees of earlier tries is set aside by it."""
-    log.store.delete(marker_path(source.path))
+    log.store.delete(f"{source.path}/{CLOSED}")
 
 
 def test_what_an_older_try_of_other_work_merged_is_not_called_the_retrys(log: DeltaLog) -> None:

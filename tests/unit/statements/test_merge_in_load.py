@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.layout import marker_path
+from airflow_provider_onelake.buffers.layout import CLOSED
 from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy
 from airflow_provider_onelake.commit.loop import Transactions
@@ -59,7 +59,7 @@ def test_one_that_was_merged_is_published_also_where_only_the_log_says_so(log: D
         assert outcome.buffer == source.path
         assert report.touched_partitions(log) == [{"month": "p1"}, {"month": "p3"}]
         report.raise_for_failures()
-        log.store.delete(marker_path(source.path))
+        log.store.delete(f"{source.path}/{CLOSED}")
 
 
 def test_one_whose_task_died_before_it_had_merged_is_waiting_and_the_others_are_published(log: DeltaLog) -> None:
@@ -175,7 +175,7 @@ def test_it_merges_into_what_rivals_have_published_meanwhile(log: DeltaLog) -> N
 
 def test_a_marker_that_was_lost_makes_one_with_nothing_to_do_wait(log: DeltaLog) -> None:
     source = merge(log, {"p1": [77]}, mode=DELETES)
-    log.store.delete(marker_path(source.path))
+    log.store.delete(f"{source.path}/{CLOSED}")
     assert statuses(settle(log, "m")) == {"m": "waiting"}
     write_marker(log.store, source.path, {"reason": "a person set it aside"})
     assert statuses(settle(log, "m")) == {"m": "missing"}

@@ -23,8 +23,8 @@ from airflow_provider_onelake.buffers.layout import CLOSED, WriterDirectory
 from airflow_provider_onelake.buffers.markers import check_not_set_aside, read_marker, set_aside, write_marker
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
-from airflow_provider_onelake.history.published import aftermath, find_published
 from airflow_provider_onelake.history.reruns import Skip
+from airflow_provider_onelake.history.writers import WriterHistory
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -305,9 +305,9 @@ def test_rows_of_a_file_that_has_a_deletion_vector_are_there_as_before_it_was_br
         assert isinstance(prepare(newest_log(log), tables.writer_spec(generation=2)), Skip)
         take_back(newest_log(log), version, f"to {version}")
     assert isinstance(prepare(newest_log(log), tables.writer_spec(generation=2)), Skip)
-    found = find_published(log, tables.LOAD.writer("w"), 1, tables.newest(log))
-    assert found is not None
-    assert aftermath(newest_log(log), found, tables.newest(log)).rows == 2
+    history = WriterHistory(newest_log(log), tables.LOAD.writer("w"), tables.newest(log))
+    assert history.newest is not None
+    assert history.since(history.newest).rows == 2
 
 
 def newest_log(log: DeltaLog) -> DeltaLog:
@@ -364,7 +364,7 @@ def test_where_the_log_since_was_cleaned_up_and_no_file_is_live_skip_is_refused(
 
 def where(log: DeltaLog, generation: int = 1) -> tuple[int, str] | None:
     """The version and the buffer by which a generation was published."""
-    found = find_published(log, tables.LOAD.writer("w"), generation, tables.newest(log))
+    found = WriterHistory(log, tables.LOAD.writer("w"), tables.newest(log)).find(generation)
     return found and (found.version, found.record.buffer)
 
 
@@ -373,7 +373,7 @@ def test_the_marker_says_where_rows_were_published_without_reading_the_log(log: 
     for number in range(20):
         tables.foreign_append(log, {"2019-01": [number]})
     store, snapshot = Counted(log.store), tables.newest(log)
-    found = find_published(through(store, log), tables.LOAD.writer("w"), 1, snapshot)
+    found = WriterHistory(through(store, log), tables.LOAD.writer("w"), snapshot).newest
     assert found is not None
     assert (found.version, found.record.buffer, store.calls["get"]) == (1, buffer.path, 1)
 

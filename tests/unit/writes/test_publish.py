@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.layout import CLOSED, marker_path
+from airflow_provider_onelake.buffers.layout import CLOSED
 from airflow_provider_onelake.buffers.markers import read_marker, write_marker
 from airflow_provider_onelake.choices import OnNewerCommit, OnRerun, Policy
 from airflow_provider_onelake.commit.loop import Backoff, Transactions
@@ -256,7 +256,7 @@ def test_one_that_was_staging_when_its_writer_was_published(
     one = tables.stage(log, tables.writer_spec(**first), HERE)
     two = tables.stage(log, tables.writer_spec(**again), {"2019-01": [11]})
     # A retry sets aside only what it sees of earlier tries.
-    log.store.delete(marker_path(one.path))
+    log.store.delete(f"{one.path}/{CLOSED}")
     held = LoserHeld(log.store, lambda: committer(log).publish([one]))
     if isinstance(ends, PublishStatus):
         assert committer(log, held).publish([two]).status is ends

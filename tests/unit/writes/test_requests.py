@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.layout import marker_path
+from airflow_provider_onelake.buffers.layout import CLOSED
 from airflow_provider_onelake.buffers.markers import set_aside
 from airflow_provider_onelake.commit.loop import Backoff
 from airflow_provider_onelake.exceptions import StoreUnavailableError
@@ -53,7 +53,7 @@ def create(version: int) -> list[str]:
 
 
 def of_markers(what: str, buffers: Sequence[Buffer]) -> list[str]:
-    return sorted(f"{what} {marker_path(buffer.path)}" for buffer in buffers)
+    return sorted(f"{what} {buffer.path}/{CLOSED}" for buffer in buffers)
 
 
 @pytest.mark.parametrize("writers", [1, 3], ids=["one append", "three together"])
@@ -170,7 +170,7 @@ class LoadedAnew(PassingOn):
 
 def test_a_buffer_set_aside_while_the_table_was_loaded_anew_is_not_published(log: DeltaLog) -> None:
     (buffer,) = staged(log)
-    marker = marker_path(buffer.path)
+    marker = f"{buffer.path}/{CLOSED}"
     own = DeltaLog(log.store, log.table, log.clock)
     own.snapshot()
     # The entry's bytes change, so the log cannot know that the table is the same.
@@ -186,4 +186,4 @@ def test_before_a_table_is_loaded_for_the_first_time_no_marker_is_read(log: Delt
     own = DeltaLog(log.store, log.table, log.clock)
     own.store = store = LoadedAnew(log.store, [], lambda: set_aside(log.store, buffer.path, "by a person"))
     assert Committer(own).publish([buffer]).status is PublishStatus.SET_ASIDE
-    assert (store.reads[marker_path(buffer.path)], own.loads) == (1, 1)
+    assert (store.reads[f"{buffer.path}/{CLOSED}"], own.loads) == (1, 1)
