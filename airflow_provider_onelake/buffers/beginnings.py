@@ -24,7 +24,7 @@ from airflow_provider_onelake.log.snapshot import NO_VERSION
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.claims import Turn
-    from airflow_provider_onelake.buffers.identity import Load
+    from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
     from airflow_provider_onelake.storage.stores import Store
 
 
@@ -53,7 +53,7 @@ class Beginning:
         return self.version == NO_VERSION or self.table_id == table_id
 
 
-def beginning_of(store: Store, load: Load, turn: Turn, life: str) -> Beginning | None:
+def beginning_of(store: Store, load: Load, turn: Turn[WriterIdentity], life: str) -> Beginning | None:
     """Return where a load began for one of its writers. Whoever begins first decides it.
 
     :param store: of the table, which need not be there yet.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
 
@@ -101,8 +101,11 @@ class Claim:
     task_start: Start | None
 
 
+_Who = TypeVar("_Who", bound=Identity)
+
+
 @attrs.frozen
-class Turn:
+class Turn(Generic[_Who]):
     """A writer's turn at the table: its generation, and what it found there.
 
     :param identity: of the writer.
@@ -111,26 +114,26 @@ class Turn:
     :param directory: of the writer, as one listing shows it.
     """
 
-    identity: Identity
+    identity: _Who
     generation: int
     snapshot: Snapshot | None = attrs.field(repr=False)
     directory: WriterDirectory = attrs.field(repr=False)
 
     @classmethod
-    def of(cls, log: DeltaLog, identity: Identity, generation: int) -> Turn:
+    def of(cls, log: DeltaLog, identity: _Who, generation: int) -> Turn[_Who]:
         """Look at the table, and then at the writer's directory."""
         # In this order: whatever stands in the table was claimed before, so the listing shows its claim.
         snapshot = log.snapshot_or_none()
         return cls(identity, generation, snapshot, WriterDirectory.read(log.store, identity.directory))
 
-    def anew(self, log: DeltaLog) -> Turn:
+    def anew(self, log: DeltaLog) -> Turn[_Who]:
         """Look again, for work that begins only now.
 
         :raises ZombieWriterError: a newer generation has claimed the key.
         """
         return self.of(log, self.identity, self.generation)._checked()
 
-    def _checked(self) -> Turn:
+    def _checked(self) -> Turn[_Who]:
         newest = self.directory.generation
         if newest > self.generation:
             raise ZombieWriterError(
@@ -142,12 +145,12 @@ class Turn:
 
 def begin(
     log: DeltaLog,
-    identity: Identity,
+    identity: _Who,
     task_start: Start,
     *,
     prove: bool = False,
     is_rival: Callable[[Start], bool] = lambda _: True,
-) -> Turn:
+) -> Turn[_Who]:
     """Claim a writer's key for a start, and return the turn: of a new generation, or of the one that it began before.
 
     :param log: of the table, which need not be there yet.

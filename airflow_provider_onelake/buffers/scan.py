@@ -36,7 +36,6 @@ from airflow_provider_onelake.buffers.buffer import (
 from airflow_provider_onelake.buffers.layout import (
     SCANNED_FOR,
     WriterDirectory,
-    is_share,
     json_at,
     pointer_path,
     scan_path,
@@ -322,7 +321,7 @@ def checks_told(store: Store, buffer: Buffer) -> Mapping[str, Any] | None:
 
     :param buffer: of the writer, at the files of a scan or elsewhere.
     """
-    if not is_share(buffer.path):
+    if buffer.scanned is None:
         return None
     try:
         told = json_at(store, pointer_path(buffer.spec.identity.directory, buffer.path.rpartition("/")[0]))

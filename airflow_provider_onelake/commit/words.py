@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.buffers.identity import Load
-    from airflow_provider_onelake.buffers.spec import WriteSpec
+    from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
 
 # A load may have hundreds of writers, and every reader of the log fetches what a commit says of them.
 _MOST_TOLD = 10
@@ -18,10 +17,12 @@ NOTHING = "Nothing to do; the commit keeps an older try from doing it later"
 """What people read of a commit that changes nothing."""
 
 
-def of_writer(spec: WriteSpec) -> str:
-    """Return what is said of a commit that a writer makes before it stages, such as the one that makes the table."""
-    key = spec.identity.key
-    return with_messages(f"{load_in_words(spec.identity.load)}: {key}", {key: spec.message}, None)
+def of_writer(writer: WriterIdentity, message: str | None) -> str:
+    """Return what is said of a commit that a writer makes before it stages, such as the one that makes the table.
+
+    :param message: of the DAG's author.
+    """
+    return with_messages(f"{load_in_words(writer.load)}: {writer.key}", {}, message)
 
 
 def of_task(who: str, done: str, message: str | None) -> str:

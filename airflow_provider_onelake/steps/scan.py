@@ -11,7 +11,6 @@ import attrs
 from airflow_provider_onelake.buffers.buffer import write_checksum
 from airflow_provider_onelake.buffers.layout import SCANNED_FOR, share_name
 from airflow_provider_onelake.buffers.scan import ScanShare, complete, completed_by, offer, open_scan, why_not_shared
-from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.commit.words import of_task, task_in_words
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
@@ -73,7 +72,7 @@ class SharedScan:
         scan = open_scan(log, f"{self.run.owner(self.namespace)}/{self.task_start}", self.run.label, shares, snapshot)
         done_by = completed_by(log, scan)
         checked: Mapping[str, Mapping[str, Any]] = {}
-        if done_by is not None and self._checks:
+        if done_by is not None and self.terms.sql_checks:
             logger.info("%s: %s is complete already; Spark evaluates the checks", self.table.name, scan.path)
             # Where the task is back from the triggerer, its driver has done so.
             is_back = done_by == self.run.attempt
@@ -139,7 +138,7 @@ class SharedScan:
             table_uri=self.table.address.spark_uri,
             buffer_uri=self.table.address.child(path).spark_uri,
             metadata=snapshot.metadata,
-            checks=self._checks,
+            checks=self.terms.sql_checks,
             by=SCANNED_FOR,
             attempt=self.run.attempt,
             label=f"task {self.run.label}",
@@ -174,7 +173,6 @@ class SharedScan:
             buffer_uri=address.child(path).spark_uri,
             metadata=snapshot.metadata,
             fingerprint=path,
-            checks=self._checks,
         )
         try:
             staged = self.spark.engine().stage(job)
@@ -193,11 +191,6 @@ class SharedScan:
                 "the source or the table changed while Spark was at work, so what it read is out of date"
             )
         return staged.checks
-
-    @property
-    def _checks(self) -> Mapping[str, str]:
-        """The checks that Spark evaluates. The writers compare with their last loads themselves, without Spark."""
-        return in_sql(self.terms.promise.checks)
 
     @property
     def _owner(self) -> str:

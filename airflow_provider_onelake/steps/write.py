@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.buffers.buffer import OpenBuffer
     from airflow_provider_onelake.buffers.claims import Turn
+    from airflow_provider_onelake.buffers.identity import WriterIdentity
     from airflow_provider_onelake.buffers.spec import WriteSpec
     from airflow_provider_onelake.choices import Policy
     from airflow_provider_onelake.log.actions import Metadata
@@ -65,7 +66,7 @@ MOST_RERUNS = 3
 
 def write(
     spec: WriteSpec,
-    turn: Turn,
+    turn: Turn[WriterIdentity],
     terms: WriteTerms,
     table: Table,
     spark: SparkWork,
@@ -115,9 +116,9 @@ class _Writing:
         self._log = self._table.log
         self._make: Callable[[], Snapshot] = self._log.snapshot
 
-    def write(self, spec: WriteSpec, turn: Turn) -> Written:
+    def write(self, spec: WriteSpec, turn: Turn[WriterIdentity]) -> Written:
         if turn.snapshot is None:
-            self._plan(spec)
+            self._plan(spec, turn)
             turn = attrs.evolve(turn, snapshot=self._log.snapshot())
         # A task that is back from the triggerer carries on with its last rerun that has a buffer.
         begun = (n for n in range(1, MOST_RERUNS + 1) if _rerun_of(spec, n).buffer in turn.directory.buffers)
@@ -139,7 +140,7 @@ class _Writing:
             logger.log(level, "%s: writer %s: %s", self._table.name, spec.identity.key, done.without_rows)
         return attrs.evolve(done, reruns=rerun, publications=tuple(self._publications))
 
-    def _stage(self, spec: WriteSpec, turn: Turn) -> Written:
+    def _stage(self, spec: WriteSpec, turn: Turn[WriterIdentity]) -> Written:
         """Return what is staged, and whether its checks refuse it; or why nothing is."""
         table = self._table
         key = spec.identity.key
@@ -151,7 +152,7 @@ class _Writing:
         if spec.mode.own_columns:
             evolve = partial(self._with_own_columns, job)
         elif self._terms.definition.adds_columns:
-            evolve = partial(self._evolve, job, of_writer(spec), missing_as_null=not spec.mode.in_rounds)
+            evolve = partial(self._evolve, job, self._words(turn), missing_as_null=not spec.mode.in_rounds)
         # The source of a merge is a table of its own, which Spark reads in each round. No scan has a view `target`.
         scan = None if spec.mode.in_rounds or spec.reads is not None else self._scan
         decision = prepare(self._log, spec, turn, evolve, footers=True, scan=scan)
@@ -194,15 +195,15 @@ class _Writing:
         buffer = done.buffer
         if buffer is None or buffer.refused:
             return done
-        together = buffer.spec.publish is PublishMode.TOGETHER
-        if together or isinstance(mode, Merge):
-            check_not_set_aside(self._log.store, buffer)
-        if together:
-            return done
-        self._spark.check_not_stopped()
         if isinstance(mode, Merge):
+            self._spark.check_not_stopped()
             return self._merged(done, buffer, mode)
-        return attrs.evolve(done, publication=self._publish(buffer))
+        if buffer.spec.publish is PublishMode.EACH:
+            self._spark.check_not_stopped()
+            done = attrs.evolve(done, publication=self._publish(buffer))
+        if done.publication is None or (done.status == "set_aside" and done.publication.version is None):
+            check_not_set_aside(self._log.store, buffer)
+        return done
 
     def _merged(self, done: Written, buffer: Buffer, mode: Merge) -> Written:
         if not buffer.adds and self._log.snapshot_or_none() is None:
@@ -301,7 +302,10 @@ class _Writing:
             )
         return verdict
 
-    def _plan(self, spec: WriteSpec) -> None:
+    def _words(self, turn: Turn[WriterIdentity]) -> str:
+        return of_writer(turn.identity, self._terms.promise.message)
+
+    def _plan(self, spec: WriteSpec, turn: Turn[WriterIdentity]) -> None:
         """Plan the table with the columns of the rows; make it, if its author gave `schema`."""
         if spec.reads is not None and not self._terms.definition.new_table.schema:
             raise InvalidWriteError(
@@ -315,16 +319,17 @@ class _Writing:
             )
         if not (spec.mode.in_rounds or self._terms.definition.new_table.schema):
             # A shared scan has asked Spark for the columns, and so has this attempt, if it is back from the triggerer.
-            for asked in filter(None, (self._scan, spec.buffer)):
-                with suppress(ObjectNotFoundError):
-                    plan_of(self._log, asked)
+            for path in (self._scan, *turn.directory.buffers):
+                if path is not None and path in (self._scan, spec.buffer):
+                    with suppress(ObjectNotFoundError):
+                        plan_of(self._log, path)
         if self._log.planned is None:
             job = self._job(spec)
-            self._make = plan(self._table, self._spark, job, self._terms.definition, of_writer(spec))
+            self._make = plan(self._table, self._spark, job, self._terms.definition, self._words(turn))
         if self._terms.definition.new_table.schema:
             self._make()
 
-    def _check_partitioned_as_asked(self, turn: Turn) -> None:
+    def _check_partitioned_as_asked(self, turn: Turn[WriterIdentity]) -> None:
         wanted = self._terms.definition.partition_columns
         actual = list(turn.snapshot.partitioning.types) if turn.snapshot is not None else wanted
         if wanted is not None and actual is not None and wanted != actual:
@@ -368,8 +373,6 @@ class _Writing:
             # Another has made the table meanwhile, so the rows are staged again, for the table that is there.
             raise OutOfDateError(str(error)) from error
         done = Written(buffer=buffer, publication=publication)
-        if done.status == "set_aside" and publication.version is None:
-            check_not_set_aside(self._log.store, buffer)
         for settlement in publication.settlements:
             logger.warning("%s: writer %s: %s", self._table.name, key, settlement)
         if done.rows_unexpected != 0:
@@ -419,7 +422,6 @@ class _Writing:
             label=f"writer {spec.identity.key} of task {spec.task}",
             owner=spec.identity.app_id,
             fingerprint=spec.fingerprint,
-            checks=in_sql(spec.checks),
         )
 
     def _job_of(self, job: StageJob, buffer: OpenBuffer) -> StageJob:

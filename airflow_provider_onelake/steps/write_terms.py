@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.buffers.spec import Promise, WriteSpec
+from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.choices import OnRerun, PublishMode, SchemaEvolution, chosen
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceChangedError, SourceGrewError
 from airflow_provider_onelake.modes import Mode
@@ -258,6 +259,11 @@ class WriteTerms:
                 "not for the table. Nothing was staged."
             )
 
+    @property
+    def sql_checks(self) -> dict[str, str]:
+        """The checks that Spark evaluates. Those that compare with the last loads need no Spark."""
+        return in_sql(self.promise.checks)
+
     def job(self) -> dict[str, Any]:
         """Return what each Spark job of these terms has to know: fields of a ``spark.base.StageJob``."""
         query = self.query
@@ -266,6 +272,7 @@ class WriteTerms:
             "rows": query.source.rows if isinstance(query.source, FunctionSource) else None,
             "where": query.where,
             "steps": dict(query.steps),
+            "checks": self.sql_checks,
             **attrs.asdict(self.tuning),
         }
 

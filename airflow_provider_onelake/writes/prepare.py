@@ -12,7 +12,8 @@ import attrs
 
 from airflow_provider_onelake.buffers.buffer import Buffer, OpenBuffer, open_buffer
 from airflow_provider_onelake.buffers.claims import Turn
-from airflow_provider_onelake.buffers.layout import is_share, skipped_path
+from airflow_provider_onelake.buffers.identity import WriterIdentity
+from airflow_provider_onelake.buffers.layout import skipped_path
 from airflow_provider_onelake.buffers.markers import set_aside
 from airflow_provider_onelake.buffers.reuse import staged_before
 from airflow_provider_onelake.buffers.spec import WriteSpec
@@ -37,7 +38,7 @@ TXN_RETENTION = "delta.setTransactionRetentionDuration"
 def prepare(
     log: DeltaLog,
     spec: WriteSpec,
-    turn: Turn,
+    turn: Turn[WriterIdentity],
     evolve: Callable[[Snapshot], Snapshot] | None = None,
     *,
     footers: bool = False,
@@ -149,7 +150,7 @@ def _is_overtaken(log: DeltaLog, buffer: OpenBuffer, snapshot: Snapshot) -> bool
 
     A writer may wait for hours for its slot. By its own scan it reads the source after what others changed.
     """
-    if not isinstance(buffer, Buffer) or not is_share(buffer.path):
+    if not isinstance(buffer, Buffer) or buffer.scanned is None:
         return False
     why = overtaken_by(log, buffer, snapshot)
     if why is not None:
