@@ -36,6 +36,7 @@ from airflow_provider_onelake.log.types import INTEGERS, JsonType, precision_and
 from airflow_provider_onelake.log.values import (
     FarTime,
     PartitionValue,
+    Unreadable,
     micros_in,
     time_of,
     to_single,
@@ -76,6 +77,21 @@ class Bounds:
 
 UNKNOWN = Bounds()
 """Of a column of which nothing is known."""
+
+
+def exactly(value: PartitionValue, kind: JsonType) -> Bounds:
+    """Return what is known of a column that has one value in all rows, as a partition column has.
+
+    :param value: typed.
+    :param kind: the column's type.
+    """
+    if value is None:
+        return Bounds(values=False)
+    # Some engines read a value that they cannot parse as NULL.
+    if isinstance(value, Unreadable):
+        return UNKNOWN
+    known = None if kind == "timestamp" and without_zone(value) else value
+    return Bounds(known, known, nulls=False)
 
 
 def bounds_of(add: Add, columns: Mapping[int, Column]) -> dict[int, Bounds]:

@@ -1,25 +1,24 @@
 """How Spark compares a partition column with a literal, decided only where its settings do not matter.
 
-A comparison is a condition: a function of a partition with three outcomes, as in SQL. A pair of a column type and a
-literal for which Spark's answer depends on ANSI mode or other settings is refused, and the error names the spelling to
-use. ``tests/integration/spark/test_predicates.py`` compares the answers with Spark's own.
+A comparison is a condition: a function of what is known of a file or a partition, with three outcomes, as in SQL. A
+pair of a column type and a literal for which Spark's answer depends on ANSI mode or other settings is refused, and the
+error names the spelling to use. ``tests/integration/spark/test_predicates.py`` compares the answers with Spark's own.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.log.bounds import Bounds
 from airflow_provider_onelake.log.types import INTEGERS, JsonType, name_of, precision_and_scale, sql_name
 from airflow_provider_onelake.log.values import (
-    Partition,
-    PartitionValue,
-    Unreadable,
     date_of,
     days_in,
     days_of,
@@ -32,14 +31,14 @@ from airflow_provider_onelake.log.values import (
     time_of,
     to_single,
     trimmed,
-    without_zone,
 )
 
-# A condition returns the set of its possible outcomes on a partition, as bits. The set has more than one outcome where
-# a partition value is unknown: it cannot be read, or it is an instant without a time zone.
+# A condition returns the set of its possible outcomes on the rows of a file, as bits, by what is known of each column's
+# values in it. All rows of a partition have one value of its columns, so there the set has one outcome, unless that
+# value is unknown: it cannot be read, or it is an instant without a time zone.
 TRUE, FALSE, NULL = 1, 2, 4
 ANY = TRUE | FALSE | NULL
-Condition = Callable[[Partition], int]
+Condition = Callable[[Sequence[Bounds]], int]
 
 MOST_DIGITS = 38
 # A double represents every decimal of up to this many digits without mixing two of them up.
@@ -48,15 +47,14 @@ _INTEGER_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
-    "==": operator.eq,
     "<>": operator.ne,
-    "!=": operator.ne,
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
     "<=>": operator.eq,
 }
+_NEGATED = {"=": "<>", "<=>": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 TYPED = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMP_LTZ": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz"}
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
@@ -105,7 +103,7 @@ class Literal:
 class PartitionColumn:
     """A column that a predicate may name.
 
-    :param place: where a partition has the column's value.
+    :param place: where a file has what is known of the column.
     """
 
     name: str
@@ -266,34 +264,6 @@ def _mismatch(column: PartitionColumn, kind: str, literal: Literal) -> RefusedEr
     )
 
 
-def compared(column: PartitionColumn, sign: str, literal: Literal) -> Condition:
-    """Return the condition that a column stands in a relation to a literal.
-
-    :param sign: a key of :data:`COMPARISONS`.
-    :raises RefusedError: Spark's answer depends on its settings.
-    """
-    null_safe = sign == "<=>"
-    if literal.kind == "null":
-        return is_null(column) if null_safe else constant(NULL)
-    compare, pair = COMPARISONS[sign], pair_of(column, literal, listed=False)
-    key, other = pair.key, pair.literal
-    return _of_value(
-        column, lambda value: TRUE if compare(key(value), other) else FALSE, at_null=FALSE if null_safe else NULL
-    )
-
-
-def in_list(column: PartitionColumn, items: Sequence[Literal]) -> Condition:
-    """Return the condition that a column is one of several literals.
-
-    :raises RefusedError: Spark's answer depends on its settings, or the literals are of several kinds.
-    """
-    pairs = pairs_in_list(column, items)
-    wanted = {pair.literal for pair in pairs}
-    key = pairs[0].key if pairs else _same
-    without = NULL if len(pairs) < len(items) else FALSE
-    return _of_value(column, lambda value: TRUE if key(value) in wanted else without, at_null=NULL)
-
-
 def pairs_in_list(column: PartitionColumn, items: Sequence[Literal]) -> list[Pair]:
     """Say how Spark compares a column with each literal of an IN that is not NULL; all have the same domain.
 
@@ -312,71 +282,73 @@ def pairs_in_list(column: PartitionColumn, items: Sequence[Literal]) -> list[Pai
     return pairs
 
 
-def _of_value(column: PartitionColumn, outcome: Callable[[PartitionValue], int], *, at_null: int) -> Condition:
-    """Return a condition on the value of a column; it may have any outcome where the value is unknown."""
-    place, zoned = column.place, column.type == "timestamp"
+def compared(column: PartitionColumn, sign: str, pairs: Sequence[Pair], without: int = FALSE) -> Condition:
+    """Return the condition that a column stands in a relation to a literal, or to one of several.
 
-    def test(partition: Partition) -> int:
-        value = partition[place]
-        if value is None:
-            return at_null
-        if isinstance(value, Unreadable) or (zoned and without_zone(value)):
-            return ANY
-        return outcome(value)
+    :param sign: a key of :data:`COMPARISONS`; of several literals, ``=``.
+    :param pairs: how the column is compared with each literal; at least one, all of the same domain.
+    :param without: the outcome for a value that is none of the literals.
+    """
+    at_null = FALSE if sign == "<=>" else NULL
+    key, literals = pairs[0].key, frozenset(pair.literal for pair in pairs)
+
+    def test(file: Sequence[Bounds]) -> int:
+        bounds = file[column.place]
+        bits = at_null if bounds.nulls else 0
+        if bounds.values:
+            low = None if bounds.low is None else key(bounds.low)
+            high = None if bounds.high is None else key(bounds.high)
+            bits |= TRUE if _possible(sign, low, high, literals) else 0
+            bits |= without if _possible(_NEGATED[sign], low, high, literals) else 0
+        # If nothing seems possible, then the bounds contradict themselves, so they say nothing.
+        return bits or ANY
 
     return test
 
 
+def _possible(sign: str, low: Any, high: Any, literals: Collection[Any]) -> bool:
+    """Say whether a value within bounds may stand in a relation to one of the literals; by ``<>``, to none of them."""
+    if sign == "<>":
+        return low is None or high is None or low != high or low not in literals
+    if sign in ("<", "<="):
+        return low is None or any(COMPARISONS[sign](low, literal) for literal in literals)
+    if sign in (">", ">="):
+        return high is None or any(COMPARISONS[sign](high, literal) for literal in literals)
+    return any((low is None or low <= literal) and (high is None or literal <= high) for literal in literals)
+
+
 def is_null(column: PartitionColumn) -> Condition:
     """Return the condition that a column is NULL."""
-    place = column.place
 
-    def test(partition: Partition) -> int:
-        value = partition[place]
-        # Some engines read a value that they cannot parse as NULL, so both outcomes are possible.
-        return TRUE | FALSE if isinstance(value, Unreadable) else TRUE if value is None else FALSE
+    def test(file: Sequence[Bounds]) -> int:
+        bounds = file[column.place]
+        return (TRUE if bounds.nulls else 0) | (FALSE if bounds.values else 0)
 
     return test
 
 
 def constant(outcome: int) -> Condition:
-    """Return the condition that has this outcome on every partition."""
-    return lambda partition: outcome
-
-
-def _outcomes(bits: int) -> list[int]:
-    return [outcome for outcome in (TRUE, FALSE, NULL) if bits & outcome]
+    """Return the condition that has this outcome on every file."""
+    return lambda file: outcome
 
 
 def _both(left: int, right: int) -> int:
-    found = 0
-    for one in _outcomes(left):
-        for other in _outcomes(right):
-            found |= FALSE if FALSE in (one, other) else NULL if NULL in (one, other) else TRUE
-    return found
+    found = (left & right & TRUE) | ((left | right) & FALSE)
+    with_null = (left & NULL and right & (NULL | TRUE)) or (right & NULL and left & TRUE)
+    return found | NULL if with_null else found
 
 
-_AND = [[_both(left, right) for right in range(ANY + 1)] for left in range(ANY + 1)]
 _NOT = [(bits & NULL) | (FALSE if bits & TRUE else 0) | (TRUE if bits & FALSE else 0) for bits in range(ANY + 1)]
 
 
 def negated(condition: Condition) -> Condition:
     """Return the condition that another one does not hold; it is unknown where the other is."""
-    return lambda partition: _NOT[condition(partition)]
+    return lambda file: _NOT[condition(file)]
 
 
 def all_of(conditions: Sequence[Condition]) -> Condition:
     """Return the condition that all of these conditions hold; there must be at least one."""
-    if len(conditions) == 1:
-        return conditions[0]
-
-    def test(partition: Partition) -> int:
-        bits = TRUE
-        for condition in conditions:
-            bits = _AND[bits][condition(partition)]
-        return bits
-
-    return test
+    return lambda file: reduce(_both, (condition(file) for condition in conditions))
 
 
 def any_of(conditions: Sequence[Condition]) -> Condition:

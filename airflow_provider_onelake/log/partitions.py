@@ -16,6 +16,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import Add, Metadata, Remove
+from airflow_provider_onelake.log.bounds import exactly
 from airflow_provider_onelake.log.comparisons import TRUE, Condition, all_of
 from airflow_provider_onelake.log.predicates import compile_predicate
 from airflow_provider_onelake.log.schema import CHAR_OR_VARCHAR, COLLATIONS, Column, columns, partition_columns
@@ -221,7 +222,7 @@ class PartitionPredicate:
         It cannot be known if the partition holds an instant without a time zone, or a spelling that is no value of its
         column's type, unless the rest of the predicate decides.
         """
-        outcomes = self._test(partition)
+        outcomes = self._test(tuple(map(exactly, partition, self.partitioning.types.values())))
         return True if outcomes == TRUE else None if outcomes & TRUE else False
 
     def judge_in_any_zone(self, partition: Partition) -> bool | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 import attrs
@@ -19,6 +19,7 @@ from airflow_provider_onelake.log.comparisons import (
     EXAMPLES,
     FALSE,
     MOST_DIGITS,
+    NULL,
     TRUE,
     TYPED,
     Condition,
@@ -30,15 +31,15 @@ from airflow_provider_onelake.log.comparisons import (
     compared,
     constant,
     days_of_text,
-    in_list,
     is_null,
     negated,
+    pair_of,
+    pairs_in_list,
 )
 from airflow_provider_onelake.log.expressions import (
     AllOf,
     AnyOf,
     Compared,
-    Comparison,
     Constant,
     Expression,
     IsNull,
@@ -75,6 +76,7 @@ _CONSTANTS = {
 _KEYWORDS = ("AND", "OR", "NOT", "IN", "IS", "BETWEEN", *_CONSTANTS)
 # What else may stand in a condition without being a column; the names of functions stand before a parenthesis.
 _MORE_KEYWORDS = ("LIKE", "ILIKE", "RLIKE", "REGEXP", "ESCAPE", "ANY", "SOME", "ALL", "DIV")
+_SAME = {"==": "=", "!=": "<>"}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -94,7 +96,7 @@ class _Token:
 
 
 def compile_predicate(text: str, types: Mapping[str, JsonType]) -> Condition:
-    """Turn a predicate into a function of a partition.
+    """Turn a predicate into a function of what is known of a partition, see ``log.bounds.exactly``.
 
     :param text: the predicate, in Spark SQL.
     :param types: Spark's type names by partition column, in order.
@@ -122,37 +124,30 @@ def parse_expression(text: str, types: Mapping[str, JsonType], called: str) -> E
     return _Parser(text, types, called).whole()
 
 
-def of_partition(comparison: Comparison) -> Condition:
-    """Return the function of a partition that a comparison of a partition column stands for.
+def condition_of(expression: Expression) -> Condition:
+    """Return the function of a file that an expression stands for.
 
-    :raises RefusedError: Spark's answer depends on its settings.
-    """
-    match comparison:
-        case Compared(column, sign, literal):
-            return compared(column, sign, literal)
-        case Listed(column, items):
-            return in_list(column, items)
-        case IsNull(column):
-            return is_null(column)
-
-
-def condition_of(expression: Expression, of_comparison: Callable[[Comparison], Condition] = of_partition) -> Condition:
-    """Return the function of a partition, or of a file, that an expression stands for.
-
-    :param of_comparison: returns the function that a comparison stands for. Default: of a partition.
     :raises RefusedError: Spark's answer depends on its settings.
     """
     match expression:
         case Constant(outcome):
             return constant(outcome)
         case Negated(inner):
-            return negated(condition_of(inner, of_comparison))
+            return negated(condition_of(inner))
         case AllOf(parts):
-            return all_of([condition_of(part, of_comparison) for part in parts])
+            return all_of([condition_of(part) for part in parts])
         case AnyOf(parts):
-            return any_of([condition_of(part, of_comparison) for part in parts])
-        case _:
-            return of_comparison(expression)
+            return any_of([condition_of(part) for part in parts])
+        case Compared(column, sign, literal):
+            if literal.kind == "null":
+                return is_null(column) if sign == "<=>" else constant(NULL)
+            return compared(column, sign, [pair_of(column, literal, listed=False)])
+        case Listed(column, items):
+            pairs = pairs_in_list(column, items)
+            without = NULL if len(pairs) < len(items) else FALSE
+            return compared(column, "=", pairs, without) if pairs else constant(NULL)
+        case IsNull(column):
+            return is_null(column)
 
 
 def names_other_columns(text: str, types: Mapping[str, JsonType]) -> bool:
@@ -332,9 +327,10 @@ class _Parser:
             raise self._unexpected()
 
     def _comparison(self) -> str:
-        if not self._peek().is_any(*COMPARISONS):
+        if not self._peek().is_any(*COMPARISONS, *_SAME):
             raise self._unexpected()
-        return self._next().text
+        sign = self._next().text
+        return _SAME.get(sign, sign)
 
     def _ends_here(self) -> bool:
         token = self._peek()

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.log.actions import Add
-from airflow_provider_onelake.log.bounds import UNKNOWN, bounds_of
+from airflow_provider_onelake.log.bounds import UNKNOWN, Bounds, bounds_of, exactly
 from airflow_provider_onelake.log.comparisons import TRUE
 from airflow_provider_onelake.log.values import PartitionValue
 from airflow_provider_onelake.rows.layout import Layout
@@ -93,10 +93,10 @@ class FileFilter:
 
     def __init__(self, layout: Layout, where: Where) -> None:
         self._layout, self._where = layout, where
-        self._names = list(layout.columns)
+        self._types = layout.compared_as
         self._wanted = {
             at: layout.columns[name]
-            for at, name in enumerate(self._names)
+            for at, name in enumerate(self._types)
             if name in where.names - layout.partitioned_by
         }
 
@@ -105,17 +105,20 @@ class FileFilter:
 
         :param partition: typed values, by column.
         """
-        return self._where.outcomes([partition.get(name, UNKNOWN) for name in self._names])
+        return self._where.outcomes(self._known(partition))
 
     def by_statistics(self, add: Add, partition: Mapping[str, PartitionValue]) -> int:
         """Return the outcomes that a file's partition and statistics leave possible.
 
         :param partition: of the file.
         """
-        of_file: list[Any] = [partition.get(name, UNKNOWN) for name in self._names]
+        of_file = self._known(partition)
         for at, bounds in bounds_of(add, self._wanted).items():
             of_file[at] = bounds
         return self._where.outcomes(of_file)
+
+    def _known(self, partition: Mapping[str, PartitionValue]) -> list[Bounds]:
+        return [exactly(partition[name], kind) if name in partition else UNKNOWN for name, kind in self._types.items()]
 
     def may_hold(self, add: Add) -> bool:
         """Say whether a file may have a row for which the condition holds; in doubt it may.

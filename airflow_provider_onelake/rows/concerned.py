@@ -37,7 +37,7 @@ def concerned(where: str, snapshot: Snapshot) -> Callable[[Add], bool] | None:
         return None
     layout = Layout.of(snapshot.metadata)
     try:
-        condition = Where.parse(where, layout.compared_as, layout.partitioned_by)
+        condition = Where.parse(where, layout.compared_as)
     except InvalidReadError:
         return None
     return FileFilter(layout, condition).may_hold

@@ -120,7 +120,7 @@ class ReadRequest:
         :raises UnsupportedFeatureError: a column is of a type that we cannot read.
         """
         names = layout.chosen(columns, table)
-        condition = None if where is None else Where.parse(where, layout.compared_as, layout.partitioned_by)
+        condition = None if where is None else Where.parse(where, layout.compared_as)
         if condition is not None:
             layout.schema(sorted(condition.names))
         return cls(layout, names, condition, layout.schema(names))

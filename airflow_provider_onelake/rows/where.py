@@ -9,24 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidReadError
 from airflow_provider_onelake.log.bounds import Bounds
 from airflow_provider_onelake.log.comparisons import (
-    ANY,
     COMPARISONS,
-    FALSE,
-    NULL,
     TRUE,
     Condition,
     Pair,
     PartitionColumn,
     RefusedError,
-    constant,
     pair_of,
     pairs_in_list,
 )
@@ -34,7 +30,6 @@ from airflow_provider_onelake.log.expressions import (
     AllOf,
     AnyOf,
     Compared,
-    Comparison,
     Constant,
     Expression,
     IsNull,
@@ -42,13 +37,12 @@ from airflow_provider_onelake.log.expressions import (
     Negated,
     columns_in,
 )
-from airflow_provider_onelake.log.predicates import condition_of, of_partition, parse_expression
+from airflow_provider_onelake.log.predicates import condition_of, parse_expression
 from airflow_provider_onelake.log.types import JsonType, precision_and_scale
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NEGATED = {"=": "<>", "==": "<>", "<=>": "<>", "<>": "=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _DAY = 86_400_000_000
 
 
@@ -66,17 +60,16 @@ class Where:
     _of_file: Condition = attrs.field(repr=False, eq=False)
 
     @classmethod
-    def parse(cls, text: str, types: Mapping[str, JsonType], partitioned_by: frozenset[str]) -> Where:
+    def parse(cls, text: str, types: Mapping[str, JsonType]) -> Where:
         """Read a condition.
 
         :param text: in Spark SQL.
         :param types: Spark's type names by column, in the order of the table.
-        :param partitioned_by: the partition columns.
         :raises InvalidReadError: the text is no condition on these columns, or Spark's answer depends on its settings.
         """
         try:
             expression = parse_expression(text, types, "column")
-            of_file = condition_of(expression, partial(_of_comparison, partitioned_by=partitioned_by))
+            of_file = condition_of(expression)
         except RefusedError as refused:
             raise InvalidReadError(
                 f"The condition {text!r} cannot be used: {refused}. It may compare columns with literals (=, <>, <, "
@@ -84,12 +77,12 @@ class Where:
             ) from None
         return cls(text, frozenset(column.name for column in columns_in(expression)), expression, of_file)
 
-    def outcomes(self, file: Sequence[Any]) -> int:
+    def outcomes(self, file: Sequence[Bounds]) -> int:
         """Return the outcomes that the condition may have on the rows of a file, as bits of ``log.comparisons``.
 
-        :param file: for every column of the table in order: its typed partition value, or its :class:`Bounds`.
+        :param file: what is known of every column of the table, in order.
         """
-        return self._of_file(tuple(file))
+        return self._of_file(file)
 
     def evaluate(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
         """Return of each row whether the condition holds; NULL where it is unknown, which counts as no.
@@ -98,73 +91,6 @@ class Where:
         :param rows: how many there are.
         """
         return _outcome(self._expression, columns, rows)
-
-
-# -- of a file -----------------------------------------------------------------------------------------------------
-
-
-def _of_comparison(comparison: Comparison, partitioned_by: frozenset[str]) -> Condition:
-    column = comparison.column
-    if column.name in partitioned_by:
-        return of_partition(comparison)
-    match comparison:
-        case Compared(_, sign, literal):
-            if literal.kind == "null":
-                return _of_nulls(column) if sign == "<=>" else constant(NULL)
-            return _of_bounds(column, sign, [pair_of(column, literal, listed=False)])
-        case Listed(_, items):
-            pairs = pairs_in_list(column, items)
-            without = NULL if len(pairs) < len(items) else FALSE
-            return _of_bounds(column, "=", pairs, without) if pairs else constant(NULL)
-        case IsNull():
-            return _of_nulls(column)
-
-
-def _of_nulls(column: PartitionColumn) -> Condition:
-    def test(file: Any) -> int:
-        bounds: Bounds = file[column.place]
-        return (TRUE if bounds.nulls else 0) | (FALSE if bounds.values else 0)
-
-    return test
-
-
-def _of_bounds(column: PartitionColumn, sign: str, pairs: Sequence[Pair], without: int = FALSE) -> Condition:
-    """Return which outcomes are possible within bounds.
-
-    :param without: the outcome for a value that is none of the literals.
-    """
-    at_null = FALSE if sign == "<=>" else NULL
-
-    def test(file: Any) -> int:
-        bounds: Bounds = file[column.place]
-        bits = at_null if bounds.nulls else 0
-        if not bounds.values:
-            return bits or ANY
-        if any(_possible(sign, bounds, pair) for pair in pairs):
-            bits |= TRUE
-        if all(_possible(_NEGATED[sign], bounds, pair) for pair in pairs):
-            bits |= without
-        # If nothing seems possible, then the bounds contradict themselves, so they say nothing.
-        return bits or ANY
-
-    return test
-
-
-def _possible(sign: str, bounds: Bounds, pair: Pair) -> bool:
-    """Say whether a value within bounds may stand in a relation to a literal."""
-    low = None if bounds.low is None else pair.key(bounds.low)
-    high = None if bounds.high is None else pair.key(bounds.high)
-    literal = pair.literal
-    if sign in ("<", "<="):
-        return low is None or COMPARISONS[sign](low, literal)
-    if sign in (">", ">="):
-        return high is None or COMPARISONS[sign](high, literal)
-    if sign in ("<>", "!="):
-        return low is None or high is None or not low == high == literal
-    return (low is None or low <= literal) and (high is None or literal <= high)
-
-
-# -- of rows -------------------------------------------------------------------------------------------------------
 
 
 def _outcome(expression: Expression, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
@@ -228,7 +154,6 @@ def _related(values: pa.Array, sign: str, literal: pa.Scalar) -> pa.Array:
         ">": pc.greater,
         ">=": pc.greater_equal,
         "<>": pc.not_equal,
-        "!=": pc.not_equal,
     }.get(sign, pc.equal)
     return compare(values, literal)
 
@@ -242,7 +167,7 @@ def _beside_double(values: pa.Array, sign: str, literal: tuple[bool, float]) -> 
     if is_nan:
         if sign in ("<=", ">"):
             return _always(values, sign == "<=")
-        return pc.is_nan(values) if sign in ("=", "==", "<=>", ">=") else pc.invert(pc.is_nan(values))
+        return pc.is_nan(values) if sign in ("=", "<=>", ">=") else pc.invert(pc.is_nan(values))
     found = _related(values, sign, pa.scalar(number))
     return pc.or_(found, pc.is_nan(values)) if sign in (">", ">=") else found
 

@@ -85,7 +85,7 @@ def test_a_file_with_a_row_that_matches_is_never_ruled_out(data: st.DataObject) 
     columns = {name: pa.array([rows[name][at] for at in left], arrow_type(kind)) for name, kind in kinds.items()}
     columns["p"] = pa.array([month] * len(left), pa.string())
     layout = Layout.of(snapshot.metadata)
-    holds = Where.parse(text, layout.compared_as, layout.partitioned_by).evaluate(columns, len(left)).to_pylist()
+    holds = Where.parse(text, layout.compared_as).evaluate(columns, len(left)).to_pylist()
     verdict = judge(file_with(stats, **{"col-p" if mapped else "p": month}))
     event(f"{'kept' if verdict else 'ruled out'}, {'a row matches' if True in holds else 'none does'}")
     assert verdict or True not in holds, (text, stats)

@@ -528,7 +528,7 @@ def test_skipping_never_loses_a_row(places: Iterator[Path], files: list[list[dic
     theirs = pa.table(QueryBuilder().register("t", DeltaTable(str(path))).execute("SELECT * FROM t").read_all())
     assert multiset(whole.to_pylist()) == multiset(theirs.select(whole.schema.names).to_pylist())
     layout = Layout.of(log.snapshot().metadata)
-    where = Where.parse(text, layout.compared_as, layout.partitioned_by)
+    where = Where.parse(text, layout.compared_as)
     arrays = {name: whole.column(name).combine_chunks() for name in whole.schema.names}
     expected = whole.filter(where.evaluate(arrays, whole.num_rows).fill_null(False))
     found = opened(log).read(where=text)

@@ -14,9 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_onelake.exceptions import InvalidReadError
-from airflow_provider_onelake.log.bounds import Bounds, bounds_of
+from airflow_provider_onelake.log.bounds import Bounds, bounds_of, exactly
 from airflow_provider_onelake.log.comparisons import FALSE, NULL, TRUE
-from airflow_provider_onelake.log.predicates import condition_of, parse_expression
 from airflow_provider_onelake.log.schema import Column
 from airflow_provider_onelake.rows.arrow import arrow_type
 from airflow_provider_onelake.rows.where import Where
@@ -27,7 +26,7 @@ BITS = {True: TRUE, False: FALSE, None: NULL}
 
 def parsed(text: str, kind: str) -> Where:
     try:
-        return Where.parse(text, {"c": kind}, frozenset())
+        return Where.parse(text, {"c": kind})
     except InvalidReadError:
         assume(False)
         raise
@@ -71,8 +70,7 @@ def test_partitions_rows_and_files_agree(kind: str, data: st.DataObject) -> None
     text = data.draw(conditions(kind))
     values = data.draw(st.lists(VALUES[kind] | st.none(), min_size=1, max_size=5))
     where = parsed(text, kind)
-    of_partition = condition_of(parse_expression(text, {"c": kind}, "column"))
-    expected = [of_partition((value,)) for value in values]
+    expected = [where.outcomes([exactly(value, kind)]) for value in values]
     array = pa.array(values, arrow_type(kind))
     assert [BITS[found] for found in where.evaluate({"c": array}, len(values)).to_pylist()] == expected, text
     add: Any = {"path": "a", "stats": json.dumps(statistics(kind, values))}
@@ -120,15 +118,15 @@ def test_no_row_is_lost_to_what_statistics_leave_out(kind: str, values: list[Any
     ],
 )
 def test_what_bounds_leave_possible(kind: str, text: str, bounds: Bounds, possible: int) -> None:
-    assert Where.parse(text, {"c": kind}, frozenset()).outcomes([bounds]) == possible
+    assert Where.parse(text, {"c": kind}).outcomes([bounds]) == possible
 
 
 def test_partition_values_and_bounds_stand_beside_each_other() -> None:
-    where = Where.parse("month = '2019-01' AND id > 5", {"id": "long", "month": "string"}, frozenset({"month"}))
+    where = Where.parse("month = '2019-01' AND id > 5", {"id": "long", "month": "string"})
     assert where.names == {"id", "month"}
-    assert where.outcomes([Bounds(0, 9), "2019-02"]) == FALSE
-    assert where.outcomes([Bounds(0, 5, nulls=False), "2019-01"]) == FALSE
-    assert where.outcomes([Bounds(6, 9, nulls=False), "2019-01"]) == TRUE
+    assert where.outcomes([Bounds(0, 9), exactly("2019-02", "string")]) == FALSE
+    assert where.outcomes([Bounds(0, 5, nulls=False), exactly("2019-01", "string")]) == FALSE
+    assert where.outcomes([Bounds(6, 9, nulls=False), exactly("2019-01", "string")]) == TRUE
 
 
 @pytest.mark.parametrize(
@@ -145,9 +143,7 @@ def test_partition_values_and_bounds_stand_beside_each_other() -> None:
 )
 def test_what_means_nothing_is_refused_with_what_to_write(text: str, message: str) -> None:
     with pytest.raises(InvalidReadError, match=f"{message}.*Nothing was read"):
-        Where.parse(
-            text, {"id": "long", "s": "string"} | ({"st": {"type": "struct"}} if "st." in text else {}), frozenset()
-        )
+        Where.parse(text, {"id": "long", "s": "string"} | ({"st": {"type": "struct"}} if "st." in text else {}))
 
 
 @pytest.mark.parametrize(
