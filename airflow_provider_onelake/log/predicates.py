@@ -6,7 +6,6 @@ rows.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -74,8 +73,6 @@ _CONSTANTS = {
     "FALSE": Literal("boolean", False, "FALSE"),
 }
 _KEYWORDS = ("AND", "OR", "NOT", "IN", "IS", "BETWEEN", *_CONSTANTS)
-# What else may stand in a condition without being a column; the names of functions stand before a parenthesis.
-_MORE_KEYWORDS = ("LIKE", "ILIKE", "RLIKE", "REGEXP", "ESCAPE", "ANY", "SOME", "ALL", "DIV")
 _SAME = {"==": "=", "!=": "<>"}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -148,31 +145,6 @@ def condition_of(expression: Expression) -> Condition:
             return compared(column, "=", pairs, without) if pairs else constant(NULL)
         case IsNull(column):
             return is_null(column)
-
-
-def names_other_columns(text: str, types: Mapping[str, JsonType]) -> bool:
-    """Say whether a predicate names a column that is no partition column.
-
-    This is for predicates of other engines that :func:`compile_predicate` refuses.
-
-    :param text: the predicate, in Spark SQL. One that is no SQL names no column.
-    :param types: Spark's type names by partition column.
-    """
-    partition_columns = {name.lower() for name in types}
-    try:
-        tokens = list(_tokens(text))
-    except RefusedError:
-        return False
-    before = _Token("end", "")
-    for token, following in itertools.pairwise(tokens):
-        quoted = token.text.startswith("`")
-        is_column = token.kind == "name" and not following.is_any("(") and not before.is_any("AS")
-        # A word before a string is the type of a literal, such as DATE '2019-01-31'.
-        is_other = following.kind == "string" or token.is_any("AS", *_KEYWORDS, *_MORE_KEYWORDS)
-        if is_column and (quoted or not is_other) and token.name.lower() not in partition_columns:
-            return True
-        before = token
-    return False
 
 
 class _Parser:

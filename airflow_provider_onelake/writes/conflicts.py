@@ -22,8 +22,9 @@ from airflow_provider_onelake.log.actions import Add, Remove, total_rows
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate, everything
-from airflow_provider_onelake.log.predicates import names_other_columns
+from airflow_provider_onelake.log.paths import unknown_in
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.types import struct_of
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.modes import MODES, Mode, OverwritePartitions
 from airflow_provider_onelake.writes.batch import Batch, place, read_partition
@@ -194,7 +195,8 @@ def _foreign_predicate(text: str, partitioning: Partitioning) -> Range:
     except InvalidWriteError:
         # A predicate that names data columns keeps the rows outside of it in each partition. One that names only
         # partition columns, as `month LIKE '0%'` does, replaces whole partitions, but nothing here can tell which.
-        return _nothing if names_other_columns(text, partitioning.types) else _nobody_knows
+        split = struct_of([{"name": name, "type": kind} for name, kind in partitioning.types.items()])
+        return _nothing if unknown_in(text, split) else _nobody_knows
 
 
 def _named_then(winner: Commit, partitioning: Partitioning) -> Partitioning:

@@ -12,7 +12,6 @@ import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
-from airflow_provider_onelake.log.predicates import names_other_columns
 from airflow_provider_onelake.log.values import FarDate, Unreadable, typed_value
 
 TRIPS = Partitioning({"month": "string", "vendor_id": "long", "day": "date"})
@@ -476,20 +475,3 @@ def test_a_comment_ends_where_it_ends_for_spark(comment: str, goes_on: bool) -> 
     predicate = PartitionPredicate.parse(f"month = '1' {comment} OR month = '2'", Partitioning({"month": "string"}))
     assert predicate.covers(("1",))
     assert predicate.covers(("2",)) is not goes_on
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("month LIKE '0%'", False),
-        ("`month` NOT RLIKE 'id' AND DAY > DATE '2019-01-31'", False),
-        ("CAST(month AS INT) DIV 2 = 1 OR upper(Month) = 'A'", False),
-        ("neither SQL ' nor a name", False),
-        ("month LIKE '0%' AND id = 1", True),
-        ("`like` = 1", True),
-        ("month = `select`", True),
-        ("length(id) = 3", True),
-    ],
-)
-def test_columns_that_are_no_partition_columns_are_seen_in_a_predicate(text: str, named: bool) -> None:
-    assert names_other_columns(text, TRIPS.types) is named

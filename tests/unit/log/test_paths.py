@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.log.paths import find, parse_path, unknown_in, written
+from airflow_provider_onelake.log.types import struct_of
 
 
 def struct(**fields: Any) -> dict[str, Any]:
@@ -73,3 +74,20 @@ def test_the_exact_name_goes_before_the_same_in_another_case() -> None:
 )
 def test_a_column_that_an_expression_names_for_certain_must_be_there(expression: str, unknown: list[str]) -> None:
     assert unknown_in(expression, struct(id="integer")) == unknown
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("month LIKE '0%'", False),
+        ("`month` NOT RLIKE 'id' AND DAY > DATE '2019-01-31'", False),
+        ("CAST(month AS INT) DIV 2 = 1 OR upper(Month) = 'A'", False),
+        ("neither SQL ' nor a name", False),
+        ("month LIKE '0%' AND id = 1", True),
+        ("`like` = 1", True),
+        ("length(id) = 3", True),
+    ],
+)
+def test_columns_that_are_no_partition_columns_are_seen_in_a_predicate(text: str, named: bool) -> None:
+    split = struct_of([{"name": name, "type": "string"} for name in ("month", "vendor_id", "day")])
+    assert bool(unknown_in(text, split)) is named
