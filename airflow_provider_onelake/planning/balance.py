@@ -40,9 +40,8 @@ def balance(
     """Divide partitions over writers, each partition to exactly one.
 
     Partitions are dealt out from the largest to the smallest, each to the writer that has least. So no writer gets more
-    than the mean plus one partition, and the same sizes give the same shares in whatever order they come. If
-    ``max_bytes`` would need more writers this way than a tight packing does, the tight packing is used: each partition
-    goes to the first writer that has room for it.
+    than the mean plus one partition, and the same sizes give the same shares in whatever order they come. If one would
+    get more than ``max_bytes``, they are packed tightly instead: each partition goes to the first writer that has room.
 
     :param sizes: the sizes in bytes, by partition.
     :param writers: the number of writers; there are fewer if there are fewer partitions, and more if ``max_bytes``
@@ -56,19 +55,11 @@ def balance(
     _check(sizes, writers, max_bytes)
     if not sizes:
         return []
-    count = len(sizes) if writers is None and max_bytes is None else writers or 1
-    packed = None if max_bytes is None else _pack(sizes, max_bytes)
-    if max_bytes is not None:
-        count = max(count, -(-sum(sizes.values()) // max_bytes))
-    while True:
-        shares = _spread(sizes, min(count, len(sizes)))
-        if max_bytes is None or max(sum(sizes[name] for name in share) for share in shares) <= max_bytes:
-            break
-        if packed is not None and len(packed) <= count:
-            shares = packed
-            break
-        # This ends: with one writer for each partition the shares fit, because every partition alone fits.
-        count += 1
+    packed = [] if max_bytes is None else _pack(sizes, max_bytes)
+    count = max(writers or (len(sizes) if max_bytes is None else 1), len(packed))
+    shares = _spread(sizes, min(count, len(sizes)))
+    if max_bytes is not None and any(sum(sizes[name] for name in share) > max_bytes for share in shares):
+        shares = packed
     return sorted((_share(share, prefix) for share in shares), key=lambda share: share.partitions)
 
 
