@@ -71,10 +71,10 @@ def _completed(
     pool = ThreadPoolExecutor(min(len(places), _MOST_AT_ONCE), "footers")
     try:
         wanted = {place: pool.submit(complete, *place) for place in places}
-        wait(wanted.values(), patience)
+        done, _ = wait(wanted.values(), patience)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    found = {place: future.result() for place, future in wanted.items() if _succeeded(future)}
+    found = {place: future.result() for place, future in wanted.items() if future in done and not future.exception()}
     if missing := [place for place in wanted if place not in found]:
         which, number = missing[0]
         logger.warning(
@@ -92,10 +92,6 @@ def _completed(
         attrs.evolve(buffer, adds=tuple(found.get((which, number), add) for number, add in enumerate(buffer.adds)))
         for which, buffer in enumerate(buffers)
     )
-
-
-def _succeeded(future: Future[Add]) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is None
 
 
 def _why(future: Future[Add]) -> str:

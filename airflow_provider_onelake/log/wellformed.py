@@ -67,8 +67,9 @@ def _problem(kind: str, body: dict[str, Any]) -> str | None:
     for name, is_right in _FIELDS[kind].items():
         if not is_right(body.get(name)):
             return f"has the {name} {body.get(name)!r}"
-    further = _FURTHER.get(kind)
-    return further(body) if further is not None else None
+    if kind in _TEXTS and (kind == "add" or body.get(_TEXTS[kind]) is not None):
+        return _texts(body, _TEXTS[kind])
+    return _domain(body) if kind == "domainMetadata" else None
 
 
 def _is_text(value: Any) -> bool:
@@ -90,18 +91,6 @@ def _is_vector(value: Any) -> bool:
 
 def _are_texts(value: Any) -> bool:
     return not value or (isinstance(value, list) and all(isinstance(item, str) for item in value))
-
-
-def _add(body: dict[str, Any]) -> str | None:
-    return _texts(body, "partitionValues")
-
-
-def _remove(body: dict[str, Any]) -> str | None:
-    return None if body.get("partitionValues") is None else _texts(body, "partitionValues")
-
-
-def _metadata(body: dict[str, Any]) -> str | None:
-    return None if body.get("configuration") is None else _texts(body, "configuration")
 
 
 def _no_schema(metadata: Metadata) -> str | None:
@@ -176,9 +165,5 @@ _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "metaData": {"id": _is_text, "partitionColumns": _are_texts},
     "domainMetadata": {"domain": _is_text},
 }
-_FURTHER: Mapping[str, Callable[[dict[str, Any]], str | None]] = {
-    "add": _add,
-    "remove": _remove,
-    "metaData": _metadata,
-    "domainMetadata": _domain,
-}
+# The field of an action that maps names to texts.
+_TEXTS = {"add": "partitionValues", "remove": "partitionValues", "metaData": "configuration"}

@@ -11,7 +11,7 @@ is this writer's, whatever becomes of the run:
     a generation, and a RESTORE took its rows  waits until a run takes it over
     the highest there is (retired)             is new again, unless a RESTORE brought back rows of its writer
 
-``_BECOMES`` is this table. One rule comes before it: a file is loaded if rows of just this version of it are in the
+One rule comes before this table: a file is loaded if rows of just this version of it are in the
 table, whoever brought them (protocol: one ledger, retired).
 """
 
@@ -145,16 +145,6 @@ class _File(Enum):
     CHANGED = "it is in the table as it was"
 
 
-_BECOMES: Mapping[_FileState | None, _File] = {
-    None: _File.NEW,
-    _FileState.WAITS: _File.LEFT,
-    _FileState.LOADED: _File.CHANGED,
-    _FileState.GONE: _File.LEFT,
-    _FileState.RETIRED: _File.FREED,
-}
-"""What a file is by the state of its newest writer, if rows of just this version of it are not in the table."""
-
-
 @attrs.frozen
 class _KnownFiles:
     """What the ledger and the table's log say of the files.
@@ -195,9 +185,12 @@ class _KnownFiles:
         if self.version(file) in self.loaded:
             return _File.LOADED
         _, writer = self.ledger.last.get(self.ledger.key(file), (None, None))
-        state = self.state(writer) if writer is not None else None
-        ours = writer is not None and state is _FileState.WAITS and writer.plan == plan
-        return _File.OURS if ours else _BECOMES[state]
+        if writer is None:
+            return _File.NEW
+        state = self.state(writer)
+        if state is _FileState.WAITS and writer.plan == plan:
+            return _File.OURS
+        return {_FileState.LOADED: _File.CHANGED, _FileState.RETIRED: _File.FREED}.get(state, _File.LEFT)
 
 
 def plan_new(transactions: Transactions, asked: PlanRequest, files: Iterable[SourceFile], root: str) -> NewFiles:
