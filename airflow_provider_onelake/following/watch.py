@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import PartitionPredicate
-    from airflow_provider_onelake.log.replay import LiveFiles
     from airflow_provider_onelake.log.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -328,23 +327,21 @@ class StateWatch(LogWatch):
         return []
 
 
+@attrs.define
 class RowsHeld:
     """Whether a table, or its partitions where a predicate holds, has at least so many rows.
 
     Rows are counted by the files' statistics, minus the rows that deletion vectors mark, so no data file is read. The
-    live files are listed once and kept up to date by the new commits; only the row count of each stays in memory.
+    live files are listed once for each version, and only the row count of each is kept meanwhile.
 
     :param at_least: the number of rows.
     :param partition: a predicate on partition columns; ``None`` for the whole table.
     """
 
-    def __init__(self, log: DeltaLog, at_least: int, partition: str | None) -> None:
-        self.log = log
-        self.at_least = at_least
-        self.partition = partition
-        self._seen_snapshot: Snapshot | None = None
-        self._files: LiveFiles | None = None
-        self._short: Snapshot | None = None
+    log: DeltaLog
+    at_least: int
+    partition: str | None
+    _short: Snapshot | None = None
 
     def look(self) -> dict[str, Any] | None:
         """Count the rows of the newest version.
@@ -357,7 +354,7 @@ class RowsHeld:
         # The log returns the same object until there is another version.
         if snapshot is None or snapshot is self._short:
             return None
-        files = self._read_on(snapshot)
+        files = self.log.live_files(self._wanted(snapshot), snapshot.version, _rows)
         counts = [cast("int | None", file.get(_ROWS)) for file in files]
         rows = sum(count for count in counts if count is not None)
         if rows >= self.at_least:
@@ -377,22 +374,6 @@ class RowsHeld:
     def _where(self) -> str:
         return self.log.table if self.partition is None else f"{self.log.table} where {self.partition}"
 
-    def _read_on(self, snapshot: Snapshot) -> LiveFiles:
-        if self._files is None or not self._followed(self._files, snapshot):
-            self._files = self.log.live_files(self._wanted(snapshot), snapshot.version, _rows)
-        self._seen_snapshot = snapshot
-        return self._files
-
-    def _followed(self, files: LiveFiles, snapshot: Snapshot) -> bool:
-        """Bring the files up to date; ``False`` if the table is another one, or its log was cleaned up meanwhile."""
-        if self._seen_snapshot is None or not _follows(snapshot, self._seen_snapshot):
-            return False
-        try:
-            files.follow(self.log.commits_between(self._seen_snapshot.version, snapshot.version))
-        except LogGapError:
-            return False
-        return True
-
     def _wanted(self, snapshot: Snapshot) -> Callable[[Add], bool]:
         if self.partition is None:
             return lambda add: True
@@ -403,6 +384,7 @@ class RowsHeld:
         return InPartitions(lambda values: predicate.judge(split.partition(values)) is True)
 
 
+@attrs.frozen
 class Freshness:
     """Whether rows of a table were changed within a period before now.
 
@@ -412,9 +394,8 @@ class Freshness:
     :param within: the length of the period.
     """
 
-    def __init__(self, log: DeltaLog, within: timedelta) -> None:
-        self.log = log
-        self.within = within
+    log: DeltaLog
+    within: timedelta
 
     def look(self) -> dict[str, Any] | None:
         """Look at the newest commits.
@@ -440,15 +421,6 @@ class Freshness:
 
 def _rows(add: Add) -> Add:
     return cast("Add", {_ROWS: row_count(add)})
-
-
-def _follows(snapshot: Snapshot, seen: Snapshot) -> bool:
-    """Say whether a snapshot is the same or a later version of the same table, with the same partitioning."""
-    return (
-        snapshot.version >= seen.version
-        and snapshot.metadata.get("id") == seen.metadata.get("id")
-        and snapshot.partitioning == seen.partitioning
-    )
 
 
 # The keys of an event, with the value of each where the commit does not tell it (any rows in any partition may have
