@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import attrs
@@ -30,9 +29,6 @@ from airflow_provider_onelake.log.values import (
 )
 
 _File = TypeVar("_File", bound=Mapping[str, Any])
-_ZONES = [timedelta(minutes=15 * quarters) for quarters in range(-18 * 4, 18 * 4 + 1)]
-"""How far the zones that a session of Spark may have are from UTC."""
-
 _CHAR = re.compile(r"char\([0-9]+\)")
 _COLLATED = "string collate "
 
@@ -224,27 +220,3 @@ class PartitionPredicate:
         """
         outcomes = self._test(tuple(map(exactly, partition, self.partitioning.types.values())))
         return True if outcomes == TRUE else None if outcomes & TRUE else False
-
-    def judge_in_any_zone(self, partition: Partition) -> bool | None:
-        """Say whether a predicate is true that another engine has logged; ``None`` where that cannot be known.
-
-        Times without a zone are in that of its session, which it does not log. So the answer is known only if it is the
-        same in each zone that there is.
-        """
-        instants = {
-            place for place, kind in enumerate(self.partitioning.types.values()) if kind == "timestamp"
-        }.intersection(place for place, value in enumerate(partition) if isinstance(value, datetime))
-        if not instants:
-            return self.judge(partition)
-        answers = {
-            self.judge(tuple(_shifted(v, zone) if i in instants else v for i, v in enumerate(partition)))
-            for zone in _ZONES
-        }
-        return answers.pop() if len(answers) == 1 else None
-
-
-def _shifted(value: PartitionValue, by: timedelta) -> PartitionValue:
-    try:
-        return value + by if isinstance(value, datetime) else value
-    except OverflowError:
-        return value

@@ -191,7 +191,9 @@ def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Par
 
 def _foreign_predicate(text: str, partitioning: Partitioning) -> Range:
     try:
-        return PartitionPredicate.parse(text, partitioning).judge_in_any_zone
+        predicate = PartitionPredicate.parse(text, partitioning)
+        # Times without a zone are in that of the engine's session, which it does not log.
+        return _nobody_knows if "timestamp" in partitioning.types.values() else predicate.judge
     except InvalidWriteError:
         # A predicate that names data columns keeps the rows outside of it in each partition. One that names only
         # partition columns, as `month LIKE '0%'` does, replaces whole partitions, but nothing here can tell which.

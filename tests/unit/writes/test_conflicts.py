@@ -160,23 +160,12 @@ def test_an_overwrite_of_a_table_without_partitions_replaced_all(tmp_path: Path)
     assert [replaced_there(c) for c in found(log, loser, theirs)] == [True]
 
 
-@pytest.mark.parametrize(
-    ("predicate", "replaced"),
-    [
-        ("month >= '2019-01-03'", []),
-        ("month >= '2018-12-30'", [True]),
-        # Midnight of New York is 05:00, and of Berlin 23:00 the day before, by UTC.
-        ("month >= '2019-01-01'", [False]),
-        ("month >= DATE '2019-01-02'", []),
-        ("month = TIMESTAMP '2019-01-01 02:00:00'", [False]),
-        ("month IS NOT NULL", [True]),
-    ],
-)
-def test_a_foreign_predicate_may_be_of_any_time_zone(tmp_path: Path, predicate: str, replaced: list[bool]) -> None:
+@pytest.mark.parametrize("predicate", ["month >= '2018-12-30'", "month >= '2019-01-03'", "month IS NOT NULL"])
+def test_of_which_time_zone_a_foreign_predicate_is_nobody_knows(tmp_path: Path, predicate: str) -> None:
     log = make_table(tmp_path / "instants", SCHEMA.replace('"name": "month", "type": "string"', INSTANTS))
     theirs = winner({"add": file("2000-01-01T00:00:00Z")}, operationParameters={**FOREIGN, "predicate": predicate})
     conflicts = found(log, batch(log, "2019-01-01T02:00:00.000000Z", **OVERWRITE), theirs)
-    assert [replaced_there(conflict) for conflict in conflicts] == replaced
+    assert [replaced_there(conflict) for conflict in conflicts] == [False]
 
 
 def with_month_renamed(snapshot: Snapshot) -> Snapshot:
