@@ -11,21 +11,20 @@ whose columns have other names in the files than in the table (column mapping).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, UnsupportedFeatureError
-from airflow_provider_onelake.log.actions import Add, Remove, is_absolute, object_path
+from airflow_provider_onelake.log.actions import is_absolute, object_path
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.schema import column_mapping, flag, partition_columns
 from airflow_provider_onelake.maintenance.manifest_progress import ManifestProgress
 from airflow_provider_onelake.storage.concurrent import map_concurrently
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.stores import Store
@@ -157,27 +156,24 @@ def _write(
 
 
 def _touched_since(log: DeltaLog, version: int | None, snapshot: Snapshot) -> set[_Spelled] | None:
-    """Return the partitions that got or lost files after a version; ``None`` where nobody knows."""
-    if version is None:
-        return None
-    try:
-        return _touched(log.commits_between(version, snapshot.version), snapshot)
-    except LogGapError:
-        return None
+    """Return the partitions that got or lost files after a version; ``None`` where nobody knows.
 
-
-def _touched(commits: Iterable[Commit], snapshot: Snapshot) -> set[_Spelled] | None:
-    """Return the partitions that got or lost files; ``None`` where a commit does not name one by the columns of now."""
+    Nobody does where a commit does not name one by the columns of now.
+    """
     touched: set[_Spelled] = set()
     columns = set(partition_columns(snapshot.metadata))
-    for commit in commits:
-        files: list[Add | Remove] = [*commit.adds, *commit.removes]
-        for file in files:
-            values = file.get("partitionValues")
-            # The manifests of other partition columns lie in other directories, and all of them are out of date.
-            if values is None or values.keys() != columns:
-                return None
-            touched.add(_spelled(file["partitionValues"], snapshot))
+    try:
+        commits = None if version is None else log.commits_between(version, snapshot.version)
+    except LogGapError:
+        commits = None
+    if commits is None:
+        return None
+    for file in (file for commit in commits for file in (*commit.adds, *commit.removes)):
+        values = file.get("partitionValues")
+        # The manifests of other partition columns lie in other directories, and all of them are out of date.
+        if values is None or values.keys() != columns:
+            return None
+        touched.add(_spelled(values, snapshot))
     return touched
 
 

@@ -22,7 +22,7 @@ from airflow_provider_onelake.log.actions import (
     version_path,
 )
 from airflow_provider_onelake.log.replay import LogFiles, read_checkpoint
-from airflow_provider_onelake.log.vectors import deletion_vector_path
+from airflow_provider_onelake.log.vectors import vector_home
 from airflow_provider_onelake.storage.clock import instant_of
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ def referenced(files: Iterable[DataFile]) -> Iterator[str]:
             # Some tables have a log whose paths are not percent-encoded.
             yield from _spellings(file["path"])
         vector = file.get("deletionVector")
-        if vector and vector["storageType"] == "u":
-            yield deletion_vector_path(vector["pathOrInlineDv"])
+        if vector and (home := vector_home(vector)) is not None:
+            yield home
         elif vector and vector["storageType"] == "p":
             yield from _spellings(unquote(vector["pathOrInlineDv"]))
 
@@ -178,7 +178,6 @@ def lost_files(files: Iterable[Add], present: Collection[str]) -> list[str]:
         if not is_absolute(file["path"]) and object_path(file) not in present and file["path"] not in present:
             lost.append(object_path(file))
         vector = file.get("deletionVector")
-        if vector and vector["storageType"] == "u":
-            path = deletion_vector_path(vector["pathOrInlineDv"])
-            lost += [path] if path not in present else []
+        if vector and (home := vector_home(vector)) is not None and home not in present:
+            lost.append(home)
     return sorted(lost)

@@ -166,15 +166,7 @@ def _beside_double(values: pa.Array, sign: str, literal: tuple[bool, float]) -> 
     is_nan, number = literal
     if is_nan:
         if sign in ("<=", ">"):
-            return _always(values, sign == "<=")
+            return pc.if_else(values.is_valid(), pa.scalar(sign == "<="), pa.scalar(None, pa.bool_()))
         return pc.is_nan(values) if sign in ("=", "<=>", ">=") else pc.invert(pc.is_nan(values))
     found = _related(values, sign, pa.scalar(number))
     return pc.or_(found, pc.is_nan(values)) if sign in (">", ">=") else found
-
-
-def _always(values: pa.Array, outcome: bool) -> pa.Array:
-    """Return the same for each value, and NULL for NULL."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.if_else(values.is_valid(), pa.scalar(outcome), pa.scalar(None, pa.bool_()))
