@@ -54,7 +54,8 @@ def checkpointer(
     table_uri: str,
     storage_options: Callable[[], Mapping[str, str]] = dict,
     interval: int = DEFAULT_INTERVAL,
-    log: DeltaLog | None = None,
+    *,
+    log: DeltaLog,
     keep_from: Callable[[DeltaLog], int | None] | None = None,
 ) -> Callable[[Snapshot, int], None]:
     """Return a function that writes a checkpoint whenever one is due, and then cleans up the log.
@@ -62,20 +63,17 @@ def checkpointer(
     :param table_uri: the table's address as deltalake wants it.
     :param storage_options: returns the current credentials, as deltalake wants them. Default: none.
     :param interval: versions from one checkpoint to the next, where ``delta.checkpointInterval`` is not set.
-    :param log: the table's log; without it, nothing is cleaned up.
+    :param log: the table's log.
     :param keep_from: returns the oldest version that must stay readable because a user asked for it.
     """
-    name = table_uri if log is None else log.table
 
     def write_if_due(snapshot: Snapshot, version: int) -> None:
-        if version == 0 or version % _versions_between(snapshot, interval, name):
+        if version == 0 or version % _versions_between(snapshot, interval, log.table):
             return
         from deltalake import DeltaTable
 
         DeltaTable(table_uri, version=version, storage_options=dict(storage_options())).create_checkpoint()
-        logger.info("%s: checkpoint of version %d written", name, version)
-        if log is None:
-            return
+        logger.info("%s: checkpoint of version %d written", log.table, version)
         sync_checkpoint(log.store, version)
         try:
             kept = None if keep_from is None else partial(keep_from, log)
@@ -84,11 +82,11 @@ def checkpointer(
             done = clean_up_log(log.store, snapshot, now, kept)
         except OneLakeError as error:
             # Do not fail: the commit stands, and the log is only longer than it needs to be.
-            logger.warning("%s: the log was not cleaned up: %s", name, error)
+            logger.warning("%s: the log was not cleaned up: %s", log.table, error)
             return
         if done.deleted:
             gone, oldest = len(done.deleted), done.oldest
-            logger.info("%s: %d objects of the log deleted; the oldest version is %s now", name, gone, oldest)
+            logger.info("%s: %d objects of the log deleted; the oldest version is %s now", log.table, gone, oldest)
 
     return write_if_due
 

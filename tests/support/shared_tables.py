@@ -209,7 +209,7 @@ class SharedTable:
     def checkpoint(self) -> None:
         """Write a checkpoint of the newest version, as the committer does."""
         snapshot = self.snapshot
-        checkpointer(str(self.path), interval=1)(
+        checkpointer(str(self.path), interval=1, log=self.log)(
             attrs.evolve(snapshot, metadata=_every_version(snapshot)), self.version
         )
 

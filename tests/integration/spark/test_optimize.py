@@ -184,7 +184,7 @@ def test_rows_are_the_same_after_a_checkpoint_too(
 def without_earlier_log(table: Table) -> Table:
     """A copy of the table, new to Spark, whose log begins with a checkpoint of the newest version."""
     snapshot = table.log().snapshot()
-    checkpointer(str(table.path), interval=1)(snapshot, snapshot.version)
+    checkpointer(str(table.path), interval=1, log=table.log())(snapshot, snapshot.version)
     copy = attrs.evolve(table, path=table.path.with_name("cleaned"))
     shutil.copytree(table.path, copy.path)
     for file in (copy.path / "_delta_log").iterdir():

@@ -49,7 +49,7 @@ def checkpoints(path: Path) -> list[int]:
 
 def test_a_checkpoint_is_written_at_every_interval_and_not_at_version_0(tmp_path: Path) -> None:
     log = make_table(tmp_path)
-    write = checkpointer(str(tmp_path), interval=3)
+    write = checkpointer(str(tmp_path), interval=3, log=log)
     snapshot = log.snapshot()
     write(snapshot, 0)
     for _ in range(7):
@@ -59,7 +59,7 @@ def test_a_checkpoint_is_written_at_every_interval_and_not_at_version_0(tmp_path
 
 def test_the_tables_own_interval_goes_before_ours(tmp_path: Path) -> None:
     log = make_table(tmp_path, **{"delta.checkpointInterval": "2"})
-    committer = Committer(log, after_commit=checkpointer(str(tmp_path), interval=1))
+    committer = Committer(log, after_commit=checkpointer(str(tmp_path), interval=1, log=log))
     for number in range(3):
         committer.publish([stage(log, writer_spec(f"w{number}"), {"2019-01": [number]})])
     assert checkpoints(tmp_path) == [2]
@@ -67,7 +67,7 @@ def test_the_tables_own_interval_goes_before_ours(tmp_path: Path) -> None:
 
 def test_what_was_published_is_recognised_and_read_behind_a_checkpoint_without_the_earlier_log(tmp_path: Path) -> None:
     log = make_table(tmp_path)
-    committer = Committer(log, after_commit=checkpointer(str(tmp_path), interval=2))
+    committer = Committer(log, after_commit=checkpointer(str(tmp_path), interval=2, log=log))
     first = stage(log, writer_spec("a"), {"2019-01": [1]})
     committer.publish([first])
     committer.publish([stage(log, writer_spec("b"), {"2019-01": [2], None: [3]})])
@@ -86,7 +86,7 @@ def test_a_checkpoint_that_fails_does_not_undo_the_commit_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = make_table(tmp_path)
-    committer = Committer(log, after_commit=checkpointer(str(tmp_path / "elsewhere"), interval=1))
+    committer = Committer(log, after_commit=checkpointer(str(tmp_path / "elsewhere"), interval=1, log=log))
     assert committer.publish([stage(log, writer_spec(), {"2019-01": [1]})]).status is PublishStatus.PUBLISHED
     assert ids(tmp_path) == [1]
     assert "version 1 is committed; what follows a commit failed" in caplog.text
@@ -97,7 +97,7 @@ def test_an_interval_that_is_none_is_said_and_ours_is_used(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = table_of_another_engine(tmp_path, **{"delta.checkpointInterval": text})
-    committer = Committer(log, after_commit=checkpointer(str(tmp_path), interval=1))
+    committer = Committer(log, after_commit=checkpointer(str(tmp_path), interval=1, log=log))
     committer.publish([stage(log, writer_spec(), {"2019-01": [1]})])
     assert checkpoints(tmp_path) == [1]
     assert "which is no number of versions" in caplog.text
