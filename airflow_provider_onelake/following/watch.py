@@ -361,18 +361,15 @@ class RowsHeld:
             return {"version": snapshot.version, "rows": rows}
         silent = counts.count(None)
         if silent:
+            where = self.log.table if self.partition is None else f"{self.log.table} where {self.partition}"
             raise MissingStatisticsError(
-                f"{silent} of {len(counts)} files of {self._where} in version {snapshot.version} do not say how many "
+                f"{silent} of {len(counts)} files of {where} in version {snapshot.version} do not say how many "
                 f"rows they have, and the others have {rows}, so nobody knows whether there are {self.at_least}. "
                 "Nothing was changed. Compute statistics (ANALYZE TABLE … COMPUTE DELTA STATISTICS), or rewrite the "
                 "files; delta.dataSkippingNumIndexedCols=0 is what leaves them out."
             )
         self._short = snapshot
         return None
-
-    @property
-    def _where(self) -> str:
-        return self.log.table if self.partition is None else f"{self.log.table} where {self.partition}"
 
     def _wanted(self, snapshot: Snapshot) -> Callable[[Add], bool]:
         if self.partition is None:
