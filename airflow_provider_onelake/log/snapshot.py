@@ -138,11 +138,6 @@ class Snapshot:
         return column_mapping(self.metadata)
 
     @property
-    def clustered(self) -> bool:
-        """Whether the table has clustering columns now."""
-        return bool(self.clustering_columns)
-
-    @property
     def clustering_columns(self) -> list[list[str]]:
         """The clustering columns, each as the physical names that lead to it."""
         return list(self._domain(CLUSTERING_DOMAIN).get("clusteringColumns") or ())

@@ -80,7 +80,7 @@ class CompactionTerms:
         """
         if not self.zorder_by:
             return
-        if snapshot.clustered:
+        if snapshot.clustering_columns:
             raise InvalidWriteError(
                 f"{table} is clustered, which sorts its files by itself, so zorder_by={list(self.zorder_by)!r} is "
                 "refused. Nothing was changed: leave it out."
@@ -178,7 +178,7 @@ def plan(
     :returns: what to rewrite, which may be nothing.
     """
     target, split = terms.size_for(snapshot), snapshot.partitioning
-    is_sorted = bool(terms.zorder_by) or snapshot.clustered
+    is_sorted = bool(terms.zorder_by or snapshot.clustering_columns)
     groups: list[Group] = []
     left_out: list[LeftOut] = []
     for partition, present in split.divided(files).items():

@@ -216,7 +216,7 @@ def clustered(table: SharedTable) -> None:
     """The table's clustering columns outlive every commit of ours, and Spark still clusters by them."""
     domain = json.loads(table.snapshot.domains["delta.clustering"]["configuration"])
     assert domain["clusteringColumns"] == [["id"]]
-    assert table.snapshot.clustered
+    assert table.snapshot.clustering_columns
     assert table.sql("DESCRIBE DETAIL {t}").collect()[0]["clusteringColumns"] == ["id"]
 
 

@@ -95,8 +95,8 @@ def test_the_high_water_mark_of_row_ids_is_the_domains() -> None:
 
 def test_a_table_is_clustered_while_it_has_clustering_columns() -> None:
     clustered = EMPTY.after([Commit(4, [domain("delta.clustering", clusteringColumns=[["id"]])])])
-    assert (EMPTY.clustered, clustered.clustered) == (False, True)
-    assert not clustered.after([Commit(5, [domain("delta.clustering", clusteringColumns=[])])]).clustered
+    assert (EMPTY.clustering_columns, bool(clustered.clustering_columns)) == ([], True)
+    assert not clustered.after([Commit(5, [domain("delta.clustering", clusteringColumns=[])])]).clustering_columns
 
 
 def test_a_snapshot_says_what_the_protocol_and_the_properties_say() -> None:

@@ -230,7 +230,7 @@ def test_clustering_columns_come_back(log: DeltaLog) -> None:
     back(log, 4)
     assert json.loads(newest(log).domains["delta.clustering"]["configuration"]) == {"clusteringColumns": [["id"]]}
     back(log, 3, task="another")
-    assert not newest(log).clustered
+    assert not newest(log).clustering_columns
 
 
 # -- others ----------------------------------------------------------------------------------------------------------
