@@ -298,6 +298,9 @@ def compared(column: PartitionColumn, sign: str, pairs: Sequence[Pair], without:
         if bounds.values:
             low = None if bounds.low is None else key(bounds.low)
             high = None if bounds.high is None else key(bounds.high)
+            if low is not None and low == high:
+                holds = low in literals if sign in ("=", "<=>") else COMPARISONS[sign](low, pairs[0].literal)
+                return bits | (TRUE if holds else without)
             bits |= TRUE if _possible(sign, low, high, literals) else 0
             bits |= without if _possible(_NEGATED[sign], low, high, literals) else 0
         # If nothing seems possible, then the bounds contradict themselves, so they say nothing.
@@ -307,9 +310,9 @@ def compared(column: PartitionColumn, sign: str, pairs: Sequence[Pair], without:
 
 
 def _possible(sign: str, low: Any, high: Any, literals: Collection[Any]) -> bool:
-    """Say whether a value within bounds may stand in a relation to one of the literals; by ``<>``, to none of them."""
+    """Say whether a value within bounds, which are not the same, may stand in a relation to one of the literals."""
     if sign == "<>":
-        return low is None or high is None or low != high or low not in literals
+        return True
     if sign in ("<", "<="):
         return low is None or any(COMPARISONS[sign](low, literal) for literal in literals)
     if sign in (">", ">="):
