@@ -7,7 +7,7 @@ Of a file it says which outcomes it may have on the file's rows; of rows it says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidReadError
-from airflow_provider_onelake.log.bounds import Bounds
 from airflow_provider_onelake.log.comparisons import (
     COMPARISONS,
     TRUE,
@@ -52,12 +51,14 @@ class Where:
 
     :param text: as the user wrote it.
     :param names: of the columns that it names.
+    :param outcomes: returns the outcomes that the condition may have on the rows of a file, as bits of
+        ``log.comparisons``, by what is known of every column of the table, in order.
     """
 
     text: str
     names: frozenset[str]
     _expression: Expression = attrs.field(repr=False, eq=False)
-    _of_file: Condition = attrs.field(repr=False, eq=False)
+    outcomes: Condition = attrs.field(repr=False, eq=False)
 
     @classmethod
     def parse(cls, text: str, types: Mapping[str, JsonType]) -> Where:
@@ -76,13 +77,6 @@ class Where:
                 "<=, >, >=, <=>, IN, BETWEEN, IS NULL), joined by AND, OR and NOT. Nothing was read."
             ) from None
         return cls(text, frozenset(column.name for column in columns_in(expression)), expression, of_file)
-
-    def outcomes(self, file: Sequence[Bounds]) -> int:
-        """Return the outcomes that the condition may have on the rows of a file, as bits of ``log.comparisons``.
-
-        :param file: what is known of every column of the table, in order.
-        """
-        return self._of_file(file)
 
     def evaluate(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
         """Return of each row whether the condition holds; NULL where it is unknown, which counts as no.
