@@ -16,7 +16,6 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.footers import with_statistics
 from airflow_provider_onelake.buffers.markers import MERGED, check_not_set_aside, read_marker, try_to_mark
 from airflow_provider_onelake.buffers.reads import read_changed
 from airflow_provider_onelake.choices import OnRerun
@@ -99,12 +98,11 @@ def merge(
     :raises OutOfDateError: the source was computed from rows of the table that have changed since.
     :raises OneLakeError: as :func:`~airflow_provider_onelake.statements.engine.in_rounds`.
     """
-    (complete,) = with_statistics(transactions.log, [source])
-    done = in_rounds(transactions, _MergeStatement(transactions.log, complete, retried), run_round, most_rounds)
+    done = in_rounds(transactions, _MergeStatement(transactions.log, source, retried), run_round, most_rounds)
     assert isinstance(done, Merged)
     if done.status is StatementStatus.DONE and done.version is not None:
-        marker = Publishing(done.version, _record_of(complete)).marker(complete.table_id)
-        try_to_mark(transactions.log, complete.path, marker)
+        marker = Publishing(done.version, _record_of(source)).marker(source.table_id)
+        try_to_mark(transactions.log, source.path, marker)
     return done
 
 

@@ -155,7 +155,7 @@ class _Writing:
             evolve = partial(self._evolve, job, self._words(turn), missing_as_null=not spec.mode.in_rounds)
         # The source of a merge is a table of its own, which Spark reads in each round. No scan has a view `target`.
         scan = None if spec.mode.in_rounds or spec.reads is not None else self._scan
-        decision = prepare(self._log, spec, turn, evolve, footers=True, scan=scan)
+        decision = prepare(self._log, spec, turn, evolve, footers=not spec.mode.in_rounds, scan=scan)
         if isinstance(decision, Skip):
             logger.warning("%s: writer %s is skipped: %s", table.name, key, decision.reason)
             return Written(skipped=decision)

@@ -103,6 +103,14 @@ def _file(kind: str, rows: list[Any]) -> Any:
     return {"path": "a", "partitionValues": {"month": "x"}, "stats": json.dumps(statistics(kind, rows, "id"))}
 
 
+def test_a_source_whose_statistics_are_row_counts_alone_rules_nothing_out(log: DeltaLog) -> None:
+    """Earlier releases left the bounds of a source to the footers of its files."""
+    found = source(log, 10, 20)
+    counted: Any = tuple({**add, "stats": json.dumps({"numRecords": 2})} for add in found.adds)
+    assert not may_hold(KeyRange.of(found, newest(log), ["id"]), stats(30, 40))
+    assert may_hold(KeyRange.of(attrs.evolve(found, adds=counted), newest(log), ["id"]), stats(30, 40))
+
+
 def test_only_columns_of_one_type_are_compared(log: DeltaLog) -> None:
     of_rows = source(log, 10, 20)
     typed(log, "integer")
