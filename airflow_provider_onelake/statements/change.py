@@ -19,7 +19,7 @@ from airflow_provider_onelake.exceptions import RerunRefusedError
 from airflow_provider_onelake.log.actions import Add, Remove
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate, everything
+from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.statements.asker import Asker, Earlier
@@ -31,6 +31,7 @@ from airflow_provider_onelake.statements.engine import (
     StatementCommit,
     in_rounds,
 )
+from airflow_provider_onelake.statements.proposal import covered
 from airflow_provider_onelake.statements.rounds import Rounds
 from airflow_provider_onelake.statements.statement import UPDATE, Statement, StatementStatus
 from airflow_provider_onelake.storage.clock import whole_number
@@ -91,8 +92,9 @@ class _Change(RowStatement):
         if earlier.commit is None:
             why = "the log since then was cleaned up, so nobody knows what became of its rows"
         else:
-            covered = _covered(self.covers, snapshot.partitioning)
-            changed = next((one for one in earlier.later if _touches(one, covered, snapshot.partitioning)), None)
+            split = snapshot.partitioning
+            looked_at = covered(self.covers, split)
+            changed = next((one for one in earlier.later if _touches(one, looked_at, split)), None)
             if changed is None:
                 return self.already(earlier)
             why = f"version {changed.version} ({changed.author}) changed rows that it may concern"
@@ -144,12 +146,8 @@ class _Change(RowStatement):
         )
 
 
-def _covered(covers: str | None, split: Partitioning) -> Callable[[Partition], bool]:
-    return everything if covers is None else PartitionPredicate.parse(covers, split).covers
-
-
-def _touches(commit: Commit, covered: Callable[[Partition], bool], split: Partitioning) -> bool:
+def _touches(commit: Commit, looked_at: Callable[[Partition], bool], split: Partitioning) -> bool:
     """Say whether a commit changed rows of some partitions, as far as it tells; else it did."""
     both: list[Add | Remove] = [*commit.adds, *commit.removes]
     files = [file for file in both if file.get("dataChange", True)]
-    return any(not split.named_by(file) or covered(split.partition(file["partitionValues"])) for file in files)
+    return any(not split.named_by(file) or looked_at(split.partition(file["partitionValues"])) for file in files)

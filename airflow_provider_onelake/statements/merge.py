@@ -34,7 +34,7 @@ from airflow_provider_onelake.history.reruns import check_same_work
 from airflow_provider_onelake.log.actions import Add, FileKey
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate, everything
+from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.statements.asker import Asker, Earlier
@@ -47,6 +47,7 @@ from airflow_provider_onelake.statements.engine import (
     in_rounds,
 )
 from airflow_provider_onelake.statements.key_range import KeyRange
+from airflow_provider_onelake.statements.proposal import covered
 from airflow_provider_onelake.statements.rounds import Rounds
 from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.storage.clock import whole_number
@@ -248,9 +249,9 @@ class _MergeStatement(RowStatement):
 
     def _check_covered(self, done: Rounds, split: Partitioning) -> None:
         """Refuse rows in partitions that ``covers`` leaves out: a row with their keys may be there already."""
-        covered = everything if self.covers is None else PartitionPredicate.parse(self.covers, split).covers
+        looked_at = covered(self.covers, split)
         added = (file for piece in done.pieces for file in piece.added)
-        outside = [at for file in added if not covered(at := split.partition(file["partitionValues"]))]
+        outside = [at for file in added if not looked_at(at := split.partition(file["partitionValues"]))]
         if outside:
             raise UnexpectedRowsError(
                 f"{self.name} would put rows of writer {self._spec.identity.key!r} into the partition "

@@ -24,6 +24,16 @@ from airflow_provider_onelake.statements.asker import Asker, Earlier
 _T = TypeVar("_T")
 
 
+def covered(where: str | None, split: Partitioning) -> Callable[[Partition], bool]:
+    """Return what tells whether a statement looks at a partition.
+
+    :param where: a predicate on partition columns; ``None`` for everything.
+    :param split: how the table is partitioned.
+    :raises InvalidWriteError: the predicate is not on partition columns.
+    """
+    return everything if where is None else PartitionPredicate.parse(where, split).covers
+
+
 class StatementProposal(Proposal[_T]):
     """A statement on the live files of some partitions.
 
@@ -120,13 +130,6 @@ class StatementProposal(Proposal[_T]):
                 "changed: unset the property first."
             )
 
-    def covers(self, split: Partitioning) -> Callable[[Partition], bool]:
-        """Return what tells whether a partition is looked at.
-
-        :raises InvalidWriteError: the predicate is not on partition columns.
-        """
-        return everything if self._where is None else PartitionPredicate.parse(self._where, split).covers
-
     def files(self, view: View) -> LiveFiles:
         """Return the live files that are looked at, followed from attempt to attempt."""
         split = view.snapshot.partitioning
@@ -134,7 +137,7 @@ class StatementProposal(Proposal[_T]):
             self._live[1].follow(view.winners)
         else:
             # Also where a column was renamed: the files are to be judged by the names of now.
-            self._live = split, self._transactions.live_in(view.snapshot, self.covers(split))
+            self._live = split, self._transactions.live_in(view.snapshot, covered(self._where, split))
         return self._live[1]
 
 
