@@ -68,8 +68,6 @@ def change(
 class _Change(RowStatement):
     """One call of :func:`change`."""
 
-    ways = "; or let it look at the partitions that matter alone (covers), or allow more rounds (max_rounds)"
-
     def __init__(
         self, log: DeltaLog, statement: Statement, asker: Asker, on_rerun: OnStatementRerun, concerned: Concerned
     ) -> None:

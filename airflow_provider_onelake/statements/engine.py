@@ -96,9 +96,6 @@ class RowStatement(ABC):
     :param asker: who runs it.
     """
 
-    ways = ""
-    """What else a person can do after too many rounds."""
-
     def __init__(self, operation: str, name: str, covers: str | None, asker: Asker) -> None:
         self.operation, self.name, self.covers, self.asker = operation, name, covers, asker
 
@@ -174,8 +171,8 @@ def in_rounds(transactions: Transactions, statement: RowStatement, run_round: Ru
                 raise RoundsUsedUpError(
                     f"{transactions.log.table}: Spark ran {statement.name} {done.count} times, and each time others "
                     f"had changed or added {len(ended.files)} files or more that it may concern before the result "
-                    "could be published. Nothing was changed. Clear the task when fewer writers are at "
-                    f"work{statement.ways}."
+                    "could be published. Nothing was changed. Clear the task when fewer writers are at work; or let it "
+                    "look at the partitions that matter alone (covers), or allow more rounds (max_rounds)."
                 )
             done.take(ended.files, run_round(done.count + 1, ended.snapshot, ended.files))
     except OneLakeError as error:

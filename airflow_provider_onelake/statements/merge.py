@@ -110,8 +110,6 @@ def merge(
 class _MergeStatement(RowStatement):
     """One call of :func:`merge`."""
 
-    ways = "; or let it look at the partitions that matter alone (covers), or allow more rounds (max_rounds)"
-
     def __init__(self, log: DeltaLog, source: Buffer, retried: bool) -> None:
         spec, mode = source.spec, source.spec.mode
         assert isinstance(mode, Merge)
