@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any
 
 import attrs
 
@@ -73,7 +73,8 @@ class _Change(RowStatement):
     ) -> None:
         super().__init__(statement.operation, str(statement), statement.covers, asker)
         self._log, self._statement, self._on_rerun, self._concerned = log, statement, on_rerun, concerned
-        self._looked, self._stored = False, cast("int | None", None)
+        # The generation that the table had when the log was walked. No generation is -1: it was not walked yet.
+        self._walked_at: int | None = -1
         self._rows = "numUpdatedRows" if statement.operation == UPDATE else "numDeletedRows"
 
     def settled(self, view: View) -> Changed | None:
@@ -81,9 +82,9 @@ class _Change(RowStatement):
         snapshot = view.snapshot
         stored = snapshot.txns.get(self.asker.app_id)
         # The log is walked once, and once more only if an older start comes in meanwhile.
-        if self._on_rerun is not OnStatementRerun.SKIP or (self._looked and self._stored == stored):
+        if self._on_rerun is not OnStatementRerun.SKIP or self._walked_at == stored:
             return None
-        self._looked, self._stored = True, stored
+        self._walked_at = stored
         earlier = self.asker.done_by_older_start(self._log, snapshot)
         if earlier is None:
             return None

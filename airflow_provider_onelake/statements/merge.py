@@ -123,7 +123,6 @@ class _MergeStatement(RowStatement):
         )
         super().__init__(MERGE, f"MERGE ON {mode.condition}", mode.covers, asker)
         self._log, self._mode, self._source, self._spec = log, mode, source, spec
-        self._writer = f"Writer {spec.identity.key!r}"
         self._stored: int | None = None
         self._is_idle = not source.adds and not (mode.looks_everywhere and spec.allow_empty)
 
@@ -152,7 +151,8 @@ class _MergeStatement(RowStatement):
         """Refuse a source that is not to be merged, or not any more."""
         snapshot, spec, table = view.snapshot, self._spec, self._log.table
         stored = snapshot.txns.get(spec.identity.app_id, 0)
-        self._stored = stored if self._stored is None else self._stored
+        if self._stored is None:
+            self._stored = stored
         if stored != self._stored and spec.on_rerun is OnRerun.SKIP:
             raise RerunRefusedError(
                 f"Generation {stored} of writer {spec.identity.key!r} came into {table} while generation "
@@ -169,8 +169,8 @@ class _MergeStatement(RowStatement):
         self._source.check_age(self._log.clock.now(), snapshot.retention_days)
         if (stale := self._stale(snapshot)) is not None:
             raise OutOfDateError(
-                f"{self._writer} computed the source of its MERGE from {table} itself, and {stale}. Nothing was "
-                "merged: clear the writer when fewer others are at work."
+                f"Writer {spec.identity.key!r} computed the source of its MERGE from {table} itself, and {stale}. "
+                "Nothing was merged: clear the writer when fewer others are at work."
             )
 
     def _check_open(self) -> None:
