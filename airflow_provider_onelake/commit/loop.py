@@ -37,7 +37,7 @@ from airflow_provider_onelake.exceptions import (
     ObjectExistsError,
     StoreUnavailableError,
 )
-from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
+from airflow_provider_onelake.log.actions import Action, dump_actions
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.durable import sync_named
@@ -292,17 +292,14 @@ class _Transaction(Generic[_T]):
         self._last = snapshot, actions
         version = snapshot.version + 1
         sync_named(self._log.store, actions, self._synced)
-        entry = dump_actions(actions)
         try:
-            self._log.store.create(version_path(version), entry)
+            self._log.put(version, dump_actions(actions))
         except ObjectExistsError:
-            self._log.expect(version)
             if pending is not None and self._is_ours(version):
                 return version, None
             self._lost += 1
             self._rebasing_since = self._rebasing_since or self._log.clock.now()
             return None, None
-        self._log.expect(version, entry)
         return version, None
 
     def _is_ours(self, version: int) -> bool:

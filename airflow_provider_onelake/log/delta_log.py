@@ -176,15 +176,16 @@ class DeltaLog:
         if self._known is not None:
             self._known = attrs.evolve(self._known, checked=None)
 
-    def expect(self, version: int, entry: bytes | None = None) -> None:
-        """Let the next :meth:`snapshot` ask for the entry after a version together with those up to it.
+    def put(self, version: int, entry: bytes) -> None:
+        """Put an entry, and let the next :meth:`snapshot` ask for the one after it as well: ours or another's is there.
 
-        Call it where a version is known to exist that no snapshot has shown yet, such as after a put or a lost race.
-
-        :param entry: the content that was put there, which a snapshot does not read back then. Default: it is read.
+        :param entry: the content of ours, which a snapshot does not read back.
+        :raises ObjectExistsError: another's entry is there.
+        :raises StoreUnavailableError: the outcome is unknown.
         """
-        self._expected = version
-        self._put = {} if entry is None else {version: entry}
+        self._expected, self._put = version, {}
+        self.store.create(version_path(version), entry)
+        self._put[version] = entry
 
     def commit(self, version: int) -> Commit | None:
         """Return the commit of one version, or ``None`` if the log has no entry for it.
