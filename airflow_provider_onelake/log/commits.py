@@ -381,23 +381,6 @@ class Commit:
         """
         return max((writer.finished for writer in self.writers), default=None) or self.time
 
-    @property
-    def blind_append(self) -> bool:
-        """Whether the commit only adds rows and did not read the table.
-
-        If an engine does not write ``isBlindAppend``, as deltalake does not, the operation decides: a WRITE in mode
-        Append counts as a blind append.
-        """
-        if any(file.get("dataChange", True) for file in self.removes):
-            return False
-        # What makes a table changes nothing that was there.
-        if self.version and (self.metadata or self.protocol):
-            return False
-        said = self.info.get("isBlindAppend")
-        if said is not None:
-            return said is True
-        return self.operation == "WRITE" and self.parameters.get("mode") == "Append"
-
 
 def _whose(writers: Sequence[PublishedWriter]) -> str:
     """Return the keys of writers, with the DAG, the group and the run that their ids name."""

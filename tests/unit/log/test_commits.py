@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
@@ -130,48 +128,9 @@ def test_data_change_is_of_rows_not_of_files(actions: list[dict[str, Any]], chan
     assert commit(*actions).data_change is changes
 
 
-@pytest.mark.parametrize(
-    ("actions", "info", "blind"),
-    [
-        pytest.param([add()], {"isBlindAppend": True}, True, id="as it says"),
-        pytest.param([add()], {"isBlindAppend": False}, False, id="says no"),
-        pytest.param([add()], {}, False, id="does not say"),
-        pytest.param([add(), remove()], {"isBlindAppend": True}, False, id="removes rows"),
-        pytest.param([add(), {"metaData": METADATA}], {"isBlindAppend": True}, False, id="changes the table"),
-        pytest.param([add(), {"protocol": PROTOCOL}], {"isBlindAppend": True}, False, id="protocol"),
-    ],
-)
-def test_a_blind_append_only_adds(actions: list[dict[str, Any]], info: dict[str, Any], blind: bool) -> None:
-    assert commit(*actions, **info).blind_append is blind
-
-
-@pytest.mark.parametrize(
-    ("actions", "info", "blind"),
-    [
-        pytest.param([add()], {"operationParameters": {"mode": "Append", "partitionBy": "[]"}}, True, id="append"),
-        pytest.param([add(), remove(dataChange=False)], {"operationParameters": {"mode": "Append"}}, True, id="moves"),
-        pytest.param([add()], {"operationParameters": {"mode": "Append"}, "isBlindAppend": False}, False, id="says no"),
-        pytest.param([add()], {"operationParameters": {"mode": "Overwrite"}}, False, id="overwrite"),
-        pytest.param([add()], {"operationParameters": {"mode": "Append"}, "operation": "MERGE"}, False, id="no write"),
-        pytest.param([add(), remove()], {"operationParameters": {"mode": "Append"}}, False, id="removes rows"),
-        *(
-            pytest.param([add()], {"operationParameters": odd}, False, id=f"parameters {odd!r}")
-            for odd in (None, "Append", ["mode", "Append"], 1, {"mode": {"mode": "Append"}})
-        ),
-    ],
-)
-def test_a_write_of_the_mode_append_that_does_not_say_whether_it_is_blind_is(
-    actions: list[dict[str, Any]], info: dict[str, Any], blind: bool
-) -> None:
-    assert commit(*actions, **info).blind_append is blind
-
-
-def test_an_append_of_deltalake_is_a_blind_one_and_its_overwrite_is_none(tmp_path: Path) -> None:
-    log = make_table(tmp_path)
-    rows = pa.table({"id": [1], "month": ["2019-01"]})
-    write_deltalake(log.table, rows, mode="append")
-    write_deltalake(log.table, rows, mode="overwrite")
-    assert [found.blind_append for found in log.commits_since(0)] == [True, False]
+@pytest.mark.parametrize("odd", [None, "Append", ["mode", "Append"], 1], ids=repr)
+def test_parameters_that_cannot_be_read_are_none(odd: Any) -> None:
+    assert commit(add(), operationParameters=odd).parameters == {}
 
 
 def test_a_commit_landed_when_the_store_says_and_only_without_it_when_its_writer_says(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_it_is_staged_read_back_and_published(log: DeltaLog) -> None:
     (commit,) = log.commits_since(1)
     assert (commit.staged["mode"], commit.staged["replaces"]) == ("replace_since", ["month >= '2019-02'"])
     assert commit.parameters == {"mode": "Overwrite", "partitionBy": '["month"]'}
-    assert not commit.blind_append
+    assert commit.info["isBlindAppend"] is False
     assert isinstance(prepare(log, writer_spec(mode=SINCE, attempt="again")), Skip)
 
 

@@ -86,4 +86,4 @@ def test_an_append_that_takes_its_earlier_rows_back_is_not_called_blind(log: Del
     assert version is not None
     commit = log.commit(version)
     assert commit is not None
-    assert (len(commit.removes), commit.info["isBlindAppend"], commit.blind_append) == (1, False, False)
+    assert (len(commit.removes), commit.info["isBlindAppend"]) == (1, False)

@@ -50,7 +50,7 @@ def test_an_overwrite_replaces_the_whole_table(log: DeltaLog) -> None:
     assert tables.table_ids(log) == [10]
     commit = log.commits_since(1)[0]
     assert commit.info["operationParameters"] == {"mode": "Overwrite", "partitionBy": '["month"]'}
-    assert not commit.blind_append
+    assert commit.info["isBlindAppend"] is False
 
 
 @pytest.mark.parametrize(("allow_empty", "left"), [(False, [1]), (True, [])])
@@ -85,7 +85,7 @@ def test_a_rerun_replaces_what_its_writer_appended_and_nothing_else(log: DeltaLo
     again = tables.stage(log, tables.writer_spec(generation=2, **REPLACE), {"2019-01": [20]})
     assert committer(log).publish([again]).status is PublishStatus.PUBLISHED
     assert tables.table_ids(log) == [1, 2, 20]
-    assert not log.commits_since(3)[0].blind_append
+    assert log.commits_since(3)[0].info["isBlindAppend"] is False
     # And what the rerun published can be replaced in its turn.
     third = tables.stage(log, tables.writer_spec(generation=3, **REPLACE), {"2019-01": [30]})
     assert committer(log).publish([third]).status is PublishStatus.PUBLISHED

@@ -118,7 +118,7 @@ def publish_beside(log: DeltaLog, buffer: Buffer, winners: Callable[[DeltaLog], 
 def test_what_is_no_matter(log: DeltaLog, mode: Mode, reads: Reads | None, winners: Callable[[DeltaLog], None]) -> None:
     buffer = stage_reading(log, reads, mode=mode)
     assert publish_beside(log, buffer, winners, Policy.FAIL) is PublishStatus.PUBLISHED
-    assert not tables.commit_of(log, tables.newest(through(log.store, log)).version).blind_append
+    assert tables.last(through(log.store, log)).info["isBlindAppend"] is False
 
 
 @pytest.mark.parametrize("mode", [Append(), Overwrite(), OverwritePartitions()], ids=lambda mode: mode.name)
