@@ -128,7 +128,8 @@ class _Change(RowStatement):
         """Return the predicate, and how many rows were deleted or updated."""
         counts: Iterable[int | None]
         if self.operation == UPDATE:
-            counts = [ran.rows_updated if len(kept) == len(ran.pieces) else None for ran, kept in done.ran if kept]
+            whole = [ran.metrics if len(kept) == len(ran.pieces) else {} for ran, kept in done.ran if kept]
+            counts = [whole_number(metrics.get(self._rows)) for metrics in whole]
         else:
             counts = [piece.rows_gone for piece in done.pieces]
         rows = None if None in counts else sum(count or 0 for count in counts)

@@ -46,7 +46,6 @@ from airflow_provider_onelake.log.paths import parse_path
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.values import FarTime, Unreadable
 from airflow_provider_onelake.log.vectors import deletion_vector_path, vector_home, without_prefix
-from airflow_provider_onelake.storage.clock import whole_number
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -90,14 +89,12 @@ class Ran:
 
     :param pieces: one for every partition or file that changed.
     :param oldest: the store's time of the oldest file that Spark wrote.
-    :param rows_updated: how many rows Spark says that it updated; ``None`` where it does not say.
     :param tags: of Spark's ``commitInfo``; one says, for example, that row ids were kept.
     :param metrics: the ``operationMetrics`` there.
     """
 
     pieces: tuple[Piece, ...]
     oldest: datetime | None = None
-    rows_updated: int | None = 0
     tags: Mapping[str, str] = attrs.field(factory=dict)
     metrics: Mapping[str, str] = attrs.field(factory=dict)
 
@@ -187,9 +184,7 @@ def read_round(
             after = total_rows((*piece.again, *piece.added))
             raise shadow_invalid(ran, f"{total_rows(piece.removed)} rows became {after}")
     info = left.commit.info
-    metrics = info.get("operationMetrics") or {}
-    updated = whole_number(metrics.get("numUpdatedRows"))
-    return Ran(tuple(pieces), left.oldest, updated, info.get("tags") or {}, metrics)
+    return Ran(tuple(pieces), left.oldest, info.get("tags") or {}, info.get("operationMetrics") or {})
 
 
 def read_definition(store: Store, ran: Shadow) -> TableDefinition:
