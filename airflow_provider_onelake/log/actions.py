@@ -296,5 +296,10 @@ def total_rows(files: Iterable[DataFile]) -> int | None:
 
     :param files: ``add`` or ``remove`` bodies.
     """
-    counts = [row_count(file) for file in files]
-    return None if None in counts else sum(count or 0 for count in counts)
+    return total(row_count(file) for file in files)
+
+
+def total(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of some counts, or ``None`` if one of them is not known."""
+    each = list(counts)
+    return None if None in each else sum(count or 0 for count in each)

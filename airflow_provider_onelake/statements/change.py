@@ -8,7 +8,7 @@ no row that the statement concerns (protocol: statements map rows).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -16,7 +16,7 @@ import attrs
 from airflow_provider_onelake.choices import OnStatementRerun
 from airflow_provider_onelake.commit.loop import Transactions, View
 from airflow_provider_onelake.exceptions import RerunRefusedError
-from airflow_provider_onelake.log.actions import Add, Remove
+from airflow_provider_onelake.log.actions import Add, Remove, total
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
@@ -126,13 +126,11 @@ class _Change(RowStatement):
 
     def says(self, done: Rounds, counted: Changed, snapshot: Snapshot) -> StatementCommit:
         """Return the predicate, and how many rows were deleted or updated."""
-        counts: Iterable[int | None]
         if self.operation == UPDATE:
             whole = [ran.metrics if len(kept) == len(ran.pieces) else {} for ran, kept in done.ran if kept]
-            counts = [whole_number(metrics.get(self._rows)) for metrics in whole]
+            rows = total(whole_number(metrics.get(self._rows)) for metrics in whole)
         else:
-            counts = [piece.rows_gone for piece in done.pieces]
-        rows = None if None in counts else sum(count or 0 for count in counts)
+            rows = total(piece.rows_gone for piece in done.pieces)
         return StatementCommit(
             result=attrs.evolve(counted, rows=rows),
             parameters={"predicate": json.dumps([self._statement.predicate], ensure_ascii=False)},

@@ -10,7 +10,7 @@ file came that may hold a match, or one went that may have held one, the whole M
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -31,7 +31,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.history.published import Publishing, record_of
 from airflow_provider_onelake.history.reruns import check_same_work
-from airflow_provider_onelake.log.actions import Add, FileKey
+from airflow_provider_onelake.log.actions import Add, FileKey, total
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
@@ -230,7 +230,7 @@ class _MergeStatement(RowStatement):
         """
         self._check_covered(done, snapshot.partitioning)
         metrics = [ran.metrics for ran, kept in done.ran if kept]
-        counts = _counts(lambda metric: _sum([each.get(metric) for each in metrics]))
+        counts = _counts(lambda metric: total(whole_number(each.get(metric)) for each in metrics))
         nothing = counted.status is StatementStatus.NOTHING_TO_DO
         return StatementCommit(
             result=Merged(**attrs.asdict(counted), **counts),
@@ -273,11 +273,6 @@ class _MergeStatement(RowStatement):
 
 def _counts(of: Callable[[str], int | None]) -> dict[str, Any]:
     return {name: of(metric) for name, metric in _COUNTS.items()}
-
-
-def _sum(counts: Iterable[object]) -> int | None:
-    numbers = [whole_number(count) for count in counts]
-    return None if None in numbers else sum(number or 0 for number in numbers)
 
 
 def _record_of(source: Buffer, *, nothing: bool = False) -> PublishedWriter:

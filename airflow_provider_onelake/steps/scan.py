@@ -20,6 +20,7 @@ from airflow_provider_onelake.exceptions import (
     SchemaMismatchError,
     SparkQueryError,
 )
+from airflow_provider_onelake.log.actions import total
 from airflow_provider_onelake.spark.base import AuditJob, StageJob
 from airflow_provider_onelake.steps.create import plan
 from airflow_provider_onelake.steps.disjoint import why_not_disjoint
@@ -93,12 +94,11 @@ class SharedScan:
             raise NotSharedError(str(error)) from None
         for key, (files, rows) in told.items():
             logger.info("%s: %s rows in %d files for writer %s", self.table.name, rows, files, key)
-        counts = [rows for _, rows in told.values()]
         return {
             "status": "shared",
             "scan": scan.path,
             "read_version": scan.read_version,
-            "rows": None if None in counts else sum(rows for rows in counts if rows is not None),
+            "rows": total(rows for _, rows in told.values()),
             "files": sum(files for files, _ in told.values()),
             "writers": len(told),
             "reused": done_by is not None,
