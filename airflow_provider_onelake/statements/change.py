@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 
@@ -22,7 +21,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
-from airflow_provider_onelake.statements.asker import Asker, Earlier
+from airflow_provider_onelake.statements.asker import Asker
 from airflow_provider_onelake.statements.engine import (
     MOST_ROUNDS,
     Changed,
@@ -33,7 +32,7 @@ from airflow_provider_onelake.statements.engine import (
 )
 from airflow_provider_onelake.statements.proposal import covered
 from airflow_provider_onelake.statements.rounds import Rounds
-from airflow_provider_onelake.statements.statement import UPDATE, Statement, StatementStatus
+from airflow_provider_onelake.statements.statement import UPDATE, Statement
 from airflow_provider_onelake.storage.clock import whole_number
 
 Concerned = Callable[[Snapshot], Callable[[Add], bool] | None]
@@ -71,11 +70,12 @@ class _Change(RowStatement):
     def __init__(
         self, log: DeltaLog, statement: Statement, asker: Asker, on_rerun: OnStatementRerun, concerned: Concerned
     ) -> None:
-        super().__init__(statement.operation, str(statement), statement.covers, asker)
+        rows = "numUpdatedRows" if statement.operation == UPDATE else "numDeletedRows"
+        counts = {"rows": rows, "files_removed": "numRemovedFiles", "files_added": "numAddedFiles"}
+        super().__init__(statement.operation, str(statement), statement.covers, asker, counts)
         self._log, self._statement, self._on_rerun, self._concerned = log, statement, on_rerun, concerned
         # The generation that the table had when the log was walked. No generation is -1: it was not walked yet.
         self._walked_at: int | None = -1
-        self._rows = "numUpdatedRows" if statement.operation == UPDATE else "numDeletedRows"
 
     def settled(self, view: View) -> Changed | None:
         """Return what an older start did, if it is to be skipped and stands as it was."""
@@ -104,22 +104,6 @@ class _Change(RowStatement):
             "on_rerun='again' to do it to the rows as they are now, or mark the task as successful."
         )
 
-    def already(self, earlier: Earlier) -> Changed:
-        """Return what an earlier try or start has done."""
-        if earlier.nothing:
-            return Changed(status=StatementStatus.NOTHING_TO_DO)
-        if earlier.commit is None:
-            return Changed(status=StatementStatus.ALREADY, rows=None, files_removed=None, files_added=None)
-        metrics: Any = earlier.commit.info.get("operationMetrics") or {}
-        return Changed(
-            status=StatementStatus.ALREADY,
-            version=earlier.commit.version,
-            rows=whole_number(metrics.get(self._rows)),
-            files_removed=whole_number(metrics.get("numRemovedFiles")),
-            files_added=whole_number(metrics.get("numAddedFiles")),
-            rounds=whole_number(earlier.record.get("rounds")) or 0,
-        )
-
     def concerns(self, snapshot: Snapshot) -> Callable[[Add], bool] | None:
         """Return what says whether a file may have a row for which the predicate is true."""
         return self._concerned(snapshot)
@@ -128,18 +112,13 @@ class _Change(RowStatement):
         """Return the predicate, and how many rows were deleted or updated."""
         if self.operation == UPDATE:
             whole = [ran.metrics if len(kept) == len(ran.pieces) else {} for ran, kept in done.ran if kept]
-            rows = total(whole_number(metrics.get(self._rows)) for metrics in whole)
+            rows = total(whole_number(metrics.get(self.counts["rows"])) for metrics in whole)
         else:
             rows = total(piece.rows_gone for piece in done.pieces)
         return StatementCommit(
             result=attrs.evolve(counted, rows=rows),
             parameters={"predicate": json.dumps([self._statement.predicate], ensure_ascii=False)},
-            metrics={
-                self._rows: rows,
-                "numRemovedFiles": counted.files_removed,
-                "numAddedFiles": counted.files_added,
-                "numDeletionVectorsAdded": done.vectors_given,
-            },
+            metrics={"numDeletionVectorsAdded": done.vectors_given},
             record={"covers": self.covers} if self.covers else {},
         )
 

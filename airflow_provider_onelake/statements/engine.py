@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -40,6 +41,7 @@ from airflow_provider_onelake.statements.proposal import StatementProposal
 from airflow_provider_onelake.statements.round_tables import Ran
 from airflow_provider_onelake.statements.rounds import Rounds
 from airflow_provider_onelake.statements.statement import StatementStatus
+from airflow_provider_onelake.storage.clock import whole_number
 
 MOST_ROUNDS = 5
 """How many times Spark may run a statement, unless its author says otherwise."""
@@ -77,7 +79,7 @@ class StatementCommit:
 
     :param result: of the statement.
     :param parameters: of the operation.
-    :param metrics: of the operation; those that are ``None`` are left out.
+    :param metrics: of the operation, besides the counts of the result; those that are ``None`` are left out.
     :param record: what the commit says of itself for this package, besides what all statements say.
     """
 
@@ -94,18 +96,32 @@ class RowStatement(ABC):
     :param name: what messages call the statement.
     :param covers: a predicate on partition columns; no other partitions are looked at. ``None`` for none.
     :param asker: who runs it.
+    :param counts: fields of the result that are metrics of the commit, with the names that they have there.
     """
 
-    def __init__(self, operation: str, name: str, covers: str | None, asker: Asker) -> None:
-        self.operation, self.name, self.covers, self.asker = operation, name, covers, asker
+    result: type[Changed] = Changed
+    """What says how it ended."""
+
+    def __init__(self, operation: str, name: str, covers: str | None, asker: Asker, counts: Mapping[str, str]) -> None:
+        self.operation, self.name, self.covers, self.asker, self.counts = operation, name, covers, asker, counts
 
     def settled(self, view: View) -> Changed | None:
         """Return how the statement ended before any round, or refuse it; ``None`` where it is to be done."""
         return None
 
-    @abstractmethod
     def already(self, earlier: Earlier) -> Changed:
-        """Return what an earlier try of the same start has done, or refuse to call it done."""
+        """Return what an earlier try or start has done, or refuse to call it done."""
+        if earlier.nothing:
+            return self.result(status=StatementStatus.NOTHING_TO_DO)
+        commit = earlier.commit
+        metrics: Any = (commit.info.get("operationMetrics") if commit is not None else None) or {}
+        counted: dict[str, Any] = {field: whole_number(metrics.get(name)) for field, name in self.counts.items()}
+        return self.result(
+            status=StatementStatus.ALREADY,
+            version=commit.version if commit is not None else None,
+            rounds=whole_number(earlier.record.get("rounds")) or 0,
+            **counted,
+        )
 
     @abstractmethod
     def concerns(self, snapshot: Snapshot) -> Callable[[Add], bool] | None:
@@ -274,7 +290,7 @@ class _InRounds(StatementProposal["Changed | Unseen"]):
         return Unseen(snapshot, tuple(unread))
 
     def _entry(self, snapshot: Snapshot) -> Entry:
-        pieces, rounds = self.done.pieces, self.done.count
+        pieces, rounds, counts = self.done.pieces, self.done.count, self._statement.counts
         removed = [file for piece in pieces for file in piece.removed]
         again: list[Add] = [{**file, "dataChange": True} for piece in pieces for file in piece.again]
         added: list[Add] = [{**file, "dataChange": True} for piece in pieces for file in piece.added]
@@ -295,7 +311,7 @@ class _InRounds(StatementProposal["Changed | Unseen"]):
                 **said.record,
             },
             parameters=said.parameters,
-            metrics=said.metrics,
+            metrics={**{name: getattr(said.result, field) for field, name in counts.items()}, **said.metrics},
             tags=tags[0] if tags and all(each == tags[0] for each in tags) else {},
             removed=removed,
             with_row_ids=again,

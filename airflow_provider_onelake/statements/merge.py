@@ -53,7 +53,7 @@ from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.storage.clock import whole_number
 
 MERGE = "MERGE"
-_COUNTS = {
+_ROWS = {
     "rows_inserted": "numTargetRowsInserted",
     "rows_updated": "numTargetRowsUpdated",
     "rows_deleted": "numTargetRowsDeleted",
@@ -110,6 +110,8 @@ def merge(
 class _MergeStatement(RowStatement):
     """One call of :func:`merge`."""
 
+    result = Merged
+
     def __init__(self, log: DeltaLog, source: Buffer, retried: bool) -> None:
         spec, mode = source.spec, source.spec.mode
         assert isinstance(mode, Merge)
@@ -121,7 +123,8 @@ class _MergeStatement(RowStatement):
             by=f"{task_in_words(load.dag, load.group, load.run, load.namespace)}: {spec.identity.key}",
             message=spec.message,
         )
-        super().__init__(MERGE, f"MERGE ON {mode.condition}", mode.covers, asker)
+        counts = {**_ROWS, "files_removed": "numTargetFilesRemoved", "files_added": "numTargetFilesAdded"}
+        super().__init__(MERGE, f"MERGE ON {mode.condition}", mode.covers, asker, counts)
         self._log, self._mode, self._source, self._spec = log, mode, source, spec
         self._stored: int | None = None
         self._is_idle = not source.adds and not (mode.looks_everywhere and spec.allow_empty)
@@ -136,16 +139,7 @@ class _MergeStatement(RowStatement):
         commit = earlier.commit
         if commit is not None and (found := record_of(self._spec.identity, [commit])) is not None:
             check_same_work(found, self._spec, self._log.table)
-        if earlier.nothing:
-            return Merged(status=StatementStatus.NOTHING_TO_DO)
-        metrics: Any = (commit.info.get("operationMetrics") or {}) if commit is not None else {}
-        return Merged(
-            status=StatementStatus.ALREADY,
-            version=commit.version if commit is not None else None,
-            files_removed=whole_number(metrics.get("numTargetFilesRemoved")),
-            files_added=whole_number(metrics.get("numTargetFilesAdded")),
-            **_counts(lambda metric: whole_number(metrics.get(metric))),
-        )
+        return super().already(earlier)
 
     def settled(self, view: View) -> None:
         """Refuse a source that is not to be merged, or not any more."""
@@ -230,18 +224,12 @@ class _MergeStatement(RowStatement):
         """
         self._check_covered(done, snapshot.partitioning)
         metrics = [ran.metrics for ran, kept in done.ran if kept]
-        counts = _counts(lambda metric: total(whole_number(each.get(metric)) for each in metrics))
+        rows: Any = {field: total(whole_number(each.get(name)) for each in metrics) for field, name in _ROWS.items()}
         nothing = counted.status is StatementStatus.NOTHING_TO_DO
         return StatementCommit(
-            result=Merged(**attrs.asdict(counted), **counts),
+            result=Merged(**attrs.asdict(counted), **rows),
             parameters=self._parameters(),
-            metrics={
-                "numSourceRows": self._source.rows,
-                **{metric: counts[name] for name, metric in _COUNTS.items()},
-                "numTargetFilesRemoved": counted.files_removed,
-                "numTargetFilesAdded": counted.files_added,
-                "numTargetDeletionVectorsAdded": done.vectors_given,
-            },
+            metrics={"numSourceRows": self._source.rows, "numTargetDeletionVectorsAdded": done.vectors_given},
             record={"writer": _record_of(self._source, nothing=nothing).to_json()},
         )
 
@@ -269,10 +257,6 @@ class _MergeStatement(RowStatement):
             ]
             said[f"{name}Predicates"] = json.dumps(clauses, ensure_ascii=False)
         return said
-
-
-def _counts(of: Callable[[str], int | None]) -> dict[str, Any]:
-    return {name: of(metric) for name, metric in _COUNTS.items()}
 
 
 def _record_of(source: Buffer, *, nothing: bool = False) -> PublishedWriter:
