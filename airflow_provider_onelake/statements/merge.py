@@ -99,11 +99,17 @@ def merge(
     :raises OutOfDateError: the source was computed from rows of the table that have changed since.
     :raises OneLakeError: as :func:`~airflow_provider_onelake.statements.engine.in_rounds`.
     """
-    done = in_rounds(transactions, _MergeStatement(transactions.log, source, retried), run_round, most_rounds)
-    assert isinstance(done, Merged)
-    if done.status is StatementStatus.DONE and done.version is not None:
+    log = transactions.log
+    if source.adds or log.snapshot_or_none() is not None:
+        done = in_rounds(transactions, _MergeStatement(log, source, retried), run_round, most_rounds)
+        assert isinstance(done, Merged)
+    else:
+        done = Merged(status=StatementStatus.NOTHING_TO_DO)
+    marker: dict[str, object] = {MERGED: True, "reason": "merged, and no row of the table had to change"}
+    if done.version is not None:
         marker = Publishing(done.version, _record_of(source)).marker(source.table_id)
-        try_to_mark(transactions.log, source.path, marker)
+    if done.status is not StatementStatus.ALREADY:
+        try_to_mark(log, source.path, marker)
     return done
 
 

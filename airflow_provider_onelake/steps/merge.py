@@ -6,7 +6,6 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.buffers.markers import MERGED, try_to_mark
 from airflow_provider_onelake.buffers.plain_parquet import plain_files
 from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.modes import Merge
@@ -84,8 +83,6 @@ def merge_buffer(
             retried=retried,
         )
     )
-    if done.status is StatementStatus.NOTHING_TO_DO:
-        try_to_mark(table.log, source.path, {MERGED: True, "reason": "merged, and no row of the table had to change"})
     logger.info("%s: writer %s: %s", table.name, spec.identity.key, summary_of(done))
     return done
 

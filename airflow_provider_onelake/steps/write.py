@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.buffers.buffer import Buffer, audited, complete_buffer, plan_of
-from airflow_provider_onelake.buffers.markers import MERGED, check_not_set_aside, set_aside, try_to_mark
+from airflow_provider_onelake.buffers.markers import check_not_set_aside, set_aside
 from airflow_provider_onelake.buffers.read_shadow import open_read_shadow
 from airflow_provider_onelake.buffers.reuse import at_work
 from airflow_provider_onelake.buffers.scan import checks_told
@@ -39,7 +39,7 @@ from airflow_provider_onelake.steps.last_loads import judged_by_loads
 from airflow_provider_onelake.steps.merge import merge_buffer
 from airflow_provider_onelake.steps.outcomes import Written, partitions_of
 from airflow_provider_onelake.writes.prepare import prepare
-from airflow_provider_onelake.writes.publish import Publication, PublishStatus
+from airflow_provider_onelake.writes.publish import Publication
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -206,10 +206,7 @@ class _Writing:
         return done
 
     def _merged(self, done: Written, buffer: Buffer, mode: Merge) -> Written:
-        if not buffer.adds and self._log.snapshot_or_none() is None:
-            try_to_mark(self._log, buffer.path, {MERGED: True, "reason": "there is no row, and no table"})
-            return attrs.evolve(done, publication=Publication(PublishStatus.NOTHING, None))
-        if buffer.read_version == NO_VERSION:
+        if buffer.read_version == NO_VERSION and (buffer.adds or self._log.snapshot_or_none() is not None):
             # Spark merges into a table, so it is made now.
             buffer = attrs.evolve(buffer, table_id=self._make().table_id)
         merged = merge_buffer(
@@ -427,7 +424,8 @@ class _Writing:
     def _job_of(self, job: StageJob, buffer: OpenBuffer) -> StageJob:
         """Return the job that appends to a buffer."""
         if buffer.spec.reads is not None:
-            job = attrs.evolve(job, target_uri=self._uri(open_read_shadow(self._log, buffer, job.table_uri)))
+            shadow = open_read_shadow(self._log, buffer, self._table.address.spark_uri)
+            job = attrs.evolve(job, target_uri=self._uri(shadow))
         evolves = self._terms.definition.adds_columns and not buffer.spec.mode.in_rounds
         return attrs.evolve(job, evolves=evolves, buffer_uri=self._uri(buffer.path), metadata=buffer.metadata)
 
