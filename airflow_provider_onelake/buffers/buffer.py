@@ -11,8 +11,6 @@ staged/<writer>/<attempt>/_closed.json    published or set aside: never to be pu
 from __future__ import annotations
 
 import json
-import logging
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -39,7 +37,6 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
 )
 from airflow_provider_onelake.log.actions import (
-    LOG_DIRECTORY,
     Action,
     Add,
     CommitInfo,
@@ -51,10 +48,11 @@ from airflow_provider_onelake.log.actions import (
     total_rows,
     version_path,
 )
-from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit
+from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.log.schema import partition_columns
 from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.storage.clock import milliseconds
+from airflow_provider_onelake.texts import rows_in_words
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -62,11 +60,9 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.clock import Clock
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
-logger = logging.getLogger(__name__)
 
 _AGAIN = "Nothing was published: clear the writer's task to stage its rows again."
 
-_ENTRY = re.compile(rf"^{LOG_DIRECTORY}/\d{{20}}\.json$")
 
 # Key in the userMetadata of version 1, where Spark's append records facts for us. They are there from the instant in
 # which the buffer is complete.
@@ -166,7 +162,7 @@ class Buffer(OpenBuffer):
         assert self.verdict is not None
         failed, rows = self.verdict.failed, self.verdict.rows
         return ChecksFailedError(
-            f"The {rows} row{'' if rows == 1 else 's'} of writer {self.spec.identity.key!r} for {log.table} fail "
+            f"The {rows_in_words(rows)} of writer {self.spec.identity.key!r} for {log.table} fail "
             f"{len(failed)} of {len(self.verdict.results)} checks: {'; '.join(map(str, failed))}. Nothing of the "
             f"writer was published. To look at the rows, read the Delta table '{log.address}/{self.path}', until a "
             f"VACUUM takes it. Then correct the source or the check, and clear {self.spec.task or 'the writer'} with "
@@ -177,6 +173,27 @@ class Buffer(OpenBuffer):
     def rows(self) -> int | None:
         """Rows staged, ``None`` where statistics do not say."""
         return total_rows(self.adds)
+
+    def record(self, rows: int | None, **more: Any) -> PublishedWriter:
+        """Return what the commit that publishes the buffer records of it.
+
+        :param rows: how many rows come into the table; ``None`` where statistics do not say.
+        :param more: other fields of the record.
+        """
+        spec = self.spec
+        return PublishedWriter(
+            app_id=spec.identity.app_id,
+            writer=spec.identity.key,
+            generation=spec.generation,
+            buffer=self.path,
+            finished=self.finished,
+            rows=rows,
+            fingerprint=spec.fingerprint,
+            reads=self.computed_from,
+            staged=self.rows if self.rows != rows else None,
+            source=spec.source,
+            **more,
+        )
 
     @property
     def bytes(self) -> int:
@@ -292,14 +309,6 @@ def plan_of(log: DeltaLog, path: str) -> None:
     makes = record_in(_commit(log.store.get(f"{path}/{version_path(0)}"), path, 0).actions).get("makes")
     if makes is not None:
         log.plan(*makes)
-
-
-def write_checksum(store: Store, path: str) -> None:
-    """Put Delta's checksum file beside the version 0 of a shared scan; see :func:`put_checksum`.
-
-    :param path: of the scan, relative to the table. It has a version 0 and no files yet.
-    """
-    put_checksum(store, path, _commit(store.get(f"{path}/{version_path(0)}"), path, 0).actions)
 
 
 def put_checksum(store: Store, path: str, actions: Iterable[Action]) -> None:
@@ -424,18 +433,27 @@ def complete_buffer(log: DeltaLog, buffer: OpenBuffer, reads_target: bool = Fals
     """
     with suppress(BufferIncompleteError):
         return read_rows(log.store, buffer)
-    now = milliseconds(log.clock.now())
-    info: CommitInfo = {
-        "timestamp": now,
+    said = {USER_METADATA: {"attempt": buffer.spec.attempt, "reads_target": reads_target}}
+    append_nothing(log, buffer.path, userMetadata=json.dumps(said))
+    return read_rows(log.store, buffer)
+
+
+def append_nothing(log: DeltaLog, path: str, **info: Any) -> None:
+    """Put version 1 of a table below ``staged`` as an append without rows, unless there is one.
+
+    :param path: of the table.
+    :param info: what else its ``commitInfo`` says.
+    """
+    said: Any = {
+        "timestamp": milliseconds(log.clock.now()),
         "operation": "WRITE",
         "operationParameters": {"mode": "Append"},
         "isBlindAppend": True,
         "operationMetrics": {"numFiles": "0", "numOutputRows": "0"},
-        "userMetadata": json.dumps({USER_METADATA: {"attempt": buffer.spec.attempt, "reads_target": reads_target}}),
+        **info,
     }
     with suppress(ObjectExistsError):
-        log.store.create(f"{buffer.path}/{version_path(1)}", dump_actions([{"commitInfo": info}]))
-    return read_rows(log.store, buffer)
+        log.store.create(f"{path}/{version_path(1)}", dump_actions([{"commitInfo": said}]))
 
 
 def read_buffer(store: Store, path: str) -> Buffer:
@@ -508,14 +526,6 @@ def read_rows(store: Store, opened: OpenBuffer) -> Buffer:
     at_large = bool(said.get("reads_target"))
     _check_plain_append(opened, commit, said.get("attempt"))
     present = {info.path: info for info in store.list(path)}
-    later = sorted(name for name in present if _ENTRY.match(name.removeprefix(f"{path}/")) and name > entry)
-    if later:
-        logger.warning(
-            "The buffer %s has versions after its first, such as %s: another engine, or an attempt that came back, "
-            "wrote them. They are ignored.",
-            path,
-            later[0],
-        )
     advice = f"stage writer {opened.spec.identity.key!r} again by clearing {opened.spec.task or 'its task'}."
     oldest = check_files(present, path, commit.adds, f"the buffer {path}", advice)
     return Buffer(
@@ -566,18 +576,22 @@ def _recorded(commit: Commit) -> Mapping[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _check_plain_append(buffer: OpenBuffer, commit: Commit, attempt: object) -> None:
-    problems = []
-    if attempt != buffer.spec.attempt:
-        problems.append("it does not say that its attempt wrote it")
+def odd_for_an_append(commit: Commit) -> list[str]:
+    """Say what an entry has that no ordinary append of rows has."""
     # Rows in a file of the change feed are in none of the files that are published.
-    problems += [
-        f"it has a {kind} action" for kind in ("remove", "cdc", "metaData", "protocol") if of_kind(commit.actions, kind)
-    ]
+    kinds = [kind for kind in ("remove", "cdc", "metaData", "protocol") if of_kind(commit.actions, kind)]
+    problems = [f"it has a {kind} action" for kind in kinds]
     if any(not add.get("dataChange") for add in commit.adds):
         problems.append("a file is no change of data")
     if any(add.get("deletionVector") for add in commit.adds):
         problems.append("a file has a deletion vector")
+    return problems
+
+
+def _check_plain_append(buffer: OpenBuffer, commit: Commit, attempt: object) -> None:
+    problems = odd_for_an_append(commit)
+    if attempt != buffer.spec.attempt:
+        problems.insert(0, "it does not say that its attempt wrote it")
     if problems:
         raise BufferInvalidError(
             f"Version 1 of the buffer {buffer.path} is no ordinary append: {'; '.join(problems)}. Nothing was "

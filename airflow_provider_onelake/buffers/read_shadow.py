@@ -12,11 +12,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from airflow_provider_onelake.buffers.layout import reads_path
-from airflow_provider_onelake.buffers.shadow import MOST_FILES, shadow_inputs, shadow_log
+from airflow_provider_onelake.buffers.shadow import MOST_FILES, open_shadow
 from airflow_provider_onelake.exceptions import InvalidWriteError, ObjectExistsError, UnsupportedFeatureError
-from airflow_provider_onelake.log.actions import StagedRecord, dump_actions, is_absolute, version_path
+from airflow_provider_onelake.log.actions import StagedRecord, is_absolute
 from airflow_provider_onelake.log.partitions import InPartitions
-from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.buffer import OpenBuffer
@@ -53,10 +52,7 @@ def open_read_shadow(log: DeltaLog, buffer: OpenBuffer, table_uri: str) -> str:
             "such files. Nothing was staged: leave `reads` out, and let the query read the table by its path."
         )
     record: StagedRecord = {"reads": {**reads.to_json(), "readVersion": version, "tableId": snapshot.table_id}}
-    inputs = shadow_inputs(files, table_uri)
-    table_id = f"{buffer.spec.attempt}-reads"
-    description = f"What a writer reads: {len(inputs)} files of version {version}"
-    actions = shadow_log(snapshot, inputs, table_id, description, record, milliseconds(log.clock.now()))
+    purpose = f"what a writer reads in version {version}"
     with suppress(ObjectExistsError):
-        log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
+        open_shadow(log, snapshot, files, table_uri, path, f"{buffer.spec.attempt}-reads", purpose, record)
     return path

@@ -25,9 +25,12 @@ import attrs
 from airflow_provider_onelake.buffers.buffer import (
     USER_METADATA,
     Buffer,
+    append_nothing,
     complete_buffer,
     lifetime,
     made_on,
+    odd_for_an_append,
+    put_checksum,
     read_open_buffer,
     read_rows,
     record_in,
@@ -62,6 +65,7 @@ from airflow_provider_onelake.log.actions import (
     StagedRecord,
     dump_actions,
     of_kind,
+    total_rows,
     version_path,
 )
 from airflow_provider_onelake.log.commits import FORMAT, SCAN, Commit
@@ -180,6 +184,7 @@ def open_scan(log: DeltaLog, name: str, task: str, shares: Iterable[ScanShare], 
     ]
     with suppress(ObjectExistsError):
         log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
+        put_checksum(log.store, path, actions)
     return attrs.evolve(_read_open(log, path), generations=generations)
 
 
@@ -201,15 +206,7 @@ def complete(log: DeltaLog, scan: Scan) -> None:
     :param scan: of which Spark's own result says that all rows are in this scan's directory. Do not call this for any
         other: the writers of a scan that nobody has written would publish no rows, and succeed.
     """
-    info: CommitInfo = {
-        "timestamp": milliseconds(log.clock.now()),
-        "operation": "WRITE",
-        "operationParameters": {"mode": "Append"},
-        "isBlindAppend": True,
-        "operationMetrics": {"numFiles": "0", "numOutputRows": "0"},
-    }
-    with suppress(ObjectExistsError):
-        log.store.create(f"{scan.path}/{version_path(1)}", dump_actions([{"commitInfo": info}]))
+    append_nothing(log, scan.path)
 
 
 def offer(
@@ -238,8 +235,7 @@ def offer(
             **({"checks": told_of} if (told_of := checked.get(share_name(directory), checked.get(""))) else {}),
         }
         log.store.put(pointer_path(directory, scan.path), json.dumps(pointer).encode())
-        rows = [json.loads(add.get("stats") or "{}").get("numRecords") for add in by_writer[directory]]
-        told[share.identity.key] = (len(rows), None if None in rows else sum(rows))
+        told[share.identity.key] = len(by_writer[directory]), total_rows(by_writer[directory])
     return told
 
 
@@ -380,8 +376,7 @@ def _read_complete(log: DeltaLog, scan: Scan) -> tuple[Mapping[str, Any], list[A
         raise BufferIncompleteError(
             f"The shared scan {scan.path} is not complete: Spark has not written it."
         ) from error
-    strange = [kind for kind in ("remove", "cdc", "metaData", "protocol") if of_kind(commit.actions, kind)]
-    if strange or any(not add.get("dataChange") or add.get("deletionVector") for add in commit.adds):
+    if odd_for_an_append(commit):
         raise BufferInvalidError(f"Version 1 of the shared scan {scan.path} is no ordinary append.")
     return commit.info, list(commit.adds)
 

@@ -42,9 +42,6 @@ _AUTHORITY = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^/]*)(.*)$")
 MOST_FILES = 200_000
 """How many files a shadow may name: its version 0 names each of them, by about a kilobyte."""
 
-ShadowInputs = Mapping[FileKey, tuple[Add, Add]]
-"""The files of a shadow by their keys in it: the ``add`` as the shadow has it, and as the table has it."""
-
 # The kinds of actions by which Spark moves rows. It has no reason for any other kind, and it would be lost.
 _KINDS = {"commitInfo", "add", "remove", "domainMetadata", "txn"}
 _AGAIN = "Nothing was published, and no row is lost: the table is as it was. Clear the task to run it again."
@@ -110,12 +107,17 @@ def open_shadow(
     :raises ObjectExistsError: there is a shadow already.
     :raises StoreUnavailableError: the store did not answer.
     """
-    inputs = shadow_inputs(files, table_uri)
-    description = f"Shadow of {len(inputs)} files, for {purpose}"
-    actions = shadow_log(snapshot, inputs, attempt, description, record, milliseconds(log.clock.now()))
+    base = encoded_uri(table_uri)
+    both = [(_absolute(file, base), file) for file in files]
+    description = f"Shadow of {len(both)} files, for {purpose}"
+    actions = [
+        *twin(snapshot, attempt, description, record, milliseconds(log.clock.now())),
+        *(Action(domainMetadata=body) for body in snapshot.domains.values()),
+        *(Action(add=add) for add, _ in both),
+    ]
     log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
     put_checksum(log.store, path, actions)
-    return Shadow(path, attempt, snapshot, {key: file for key, (_, file) in inputs.items()})
+    return Shadow(path, attempt, snapshot, {file_key(there): file for there, file in both})
 
 
 def read_version(store: Store, shadow: Shadow, version: int) -> Commit | None:
@@ -180,35 +182,6 @@ def shadow_invalid(shadow: Shadow, problem: str, version: int = 1) -> BufferInva
     :param version: of the shadow.
     """
     return BufferInvalidError(f"Version {version} of the shadow {shadow.path} cannot be published: {problem}. {_AGAIN}")
-
-
-def shadow_inputs(files: Iterable[Add], table_uri: str) -> ShadowInputs:
-    """Return files of a table as a shadow names them.
-
-    :param files: live ``add`` actions of the table, with relative paths.
-    :param table_uri: of the table, as Spark addresses it.
-    """
-    base = encoded_uri(table_uri)
-    both = [(_absolute(file, base), file) for file in files]
-    return {file_key(there): (there, file) for there, file in both}
-
-
-def shadow_log(
-    snapshot: Snapshot, inputs: ShadowInputs, attempt: str, description: str, record: StagedRecord, now: int
-) -> list[Action]:
-    """Return version 0 of a shadow: the table's definition, and its files.
-
-    :param snapshot: of the table.
-    :param attempt: becomes the shadow's table id.
-    :param description: for people who look at the shadow.
-    :param record: what the shadow says of itself.
-    :param now: the time of the version, in milliseconds.
-    """
-    return [
-        *twin(snapshot, attempt, description, record, now),
-        *(Action(domainMetadata=body) for body in snapshot.domains.values()),
-        *(Action(add=add) for add, _ in inputs.values()),
-    ]
 
 
 def table_paths(actions: Iterable[Action], base: str) -> set[str]:

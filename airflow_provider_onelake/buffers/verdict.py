@@ -15,6 +15,7 @@ import attrs
 from airflow_provider_onelake.buffers.layout import json_at, verdict_path
 from airflow_provider_onelake.choices import OnFailedCheck
 from airflow_provider_onelake.exceptions import BufferInvalidError, ObjectExistsError, ObjectNotFoundError
+from airflow_provider_onelake.texts import aligned, counted, listed, rows_in_words
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import Store
@@ -53,7 +54,7 @@ class CheckVerdict:
         if self.found is not None:
             return self.found
         if self.each_row:
-            return f"not true of {self.failed} row{'' if self.failed == 1 else 's'}"
+            return f"not true of {rows_in_words(self.failed)}"
         return "it is NULL, which is not true" if self.met is None else "it is false"
 
     def to_json(self) -> dict[str, Any]:
@@ -83,12 +84,8 @@ class Verdict:
     @property
     def in_words(self) -> str:
         """The verdict in a few words, such as ``2 checks passed`` or ``1 of 2 checks failed: no negative fares``."""
-        count = f"{len(self.results)} check{'' if len(self.results) == 1 else 's'}"
-        names = [result.name for result in self.failed]
-        if not names:
-            return f"{count} passed"
-        left_out = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        return f"{len(names)} of {count} failed: {', '.join(names[:_MOST_NAMES])}{left_out}"
+        count, names = counted(len(self.results), "check"), [result.name for result in self.failed]
+        return f"{len(names)} of {count} failed: {listed(names, _MOST_NAMES)}" if names else f"{count} passed"
 
     def as_results(self, asked: OnFailedCheck) -> list[dict[str, Any]]:
         """Return the results for XCom and for pages.
@@ -113,15 +110,7 @@ class Verdict:
             about = "each row" if result.each_row else "all rows"
             outcome = "passed" if result.passed else "NULL" if result.met is None else "failed"
             lines.append((result.name, about, "-" if result.failed is None else str(result.failed), outcome))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return [
-            "  ".join(
-                # Numbers stand at the right.
-                cell.rjust(width) if number == 2 else cell.ljust(width)
-                for number, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        ]
+        return aligned(lines, {2})
 
     def found_lines(self) -> list[str]:
         """Return what was compared, as lines for a log, of the checks that are no conditions in SQL."""

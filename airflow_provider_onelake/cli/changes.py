@@ -27,7 +27,6 @@ from airflow_provider_onelake.cli.output import (
     size,
     text,
 )
-from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError, with_page
 from airflow_provider_onelake.maintenance.restore import RestoreStatus
 from airflow_provider_onelake.maintenance.restore import restore as restore_table
@@ -36,6 +35,7 @@ from airflow_provider_onelake.steps.restore import describe_restore, version_ask
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 from airflow_provider_onelake.storage.clock import instant_given
 from airflow_provider_onelake.storage.concurrent import map_concurrently
+from airflow_provider_onelake.texts import listed
 from airflow_provider_onelake.view.commits import partition_in_words, summary_of
 from airflow_provider_onelake.writes.reconcile import reconcile as reconcile_load
 

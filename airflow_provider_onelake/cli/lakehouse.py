@@ -21,6 +21,7 @@ from airflow_provider_onelake.cli.output import (
 )
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.maintenance.overview import look_at, tables_below
+from airflow_provider_onelake.texts import counted
 
 
 def tables(
@@ -63,7 +64,7 @@ def _row(lakehouse: Lakehouse, path: str) -> dict[str, Any]:
 
 def _print(lakehouse: str, rows: list[dict[str, Any]]) -> None:
     read = [row for row in rows if not row["error"]]
-    console.print(f"[bold]{escape(lakehouse)}[/]: {len(rows)} table{'' if len(rows) == 1 else 's'}")
+    console.print(f"[bold]{escape(lakehouse)}[/]: {counted(len(rows), 'table')}")
     if read:
         grid = grid_of("table", "version", "rows", "files", "size", "last commit (UTC)", "operation")
         for column in grid.columns[1:5]:

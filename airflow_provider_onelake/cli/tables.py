@@ -27,7 +27,6 @@ from airflow_provider_onelake.cli.output import (
     text,
     time_in_words,
 )
-from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
@@ -36,6 +35,7 @@ from airflow_provider_onelake.steps.outcomes import describe_vacuum
 from airflow_provider_onelake.storage.concurrent import map_concurrently
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import deltalake_options, open_store
+from airflow_provider_onelake.texts import counted
 from airflow_provider_onelake.view.commits import commit_in_full, summary_of
 from airflow_provider_onelake.view.staged import staged_below
 

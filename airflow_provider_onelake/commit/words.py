@@ -5,14 +5,12 @@ It says whose the commit is, what was settled, and the ``commit_message`` of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
 
-# A load may have hundreds of writers, and every reader of the log fetches what a commit says of them.
-_MOST_TOLD = 10
 NOTHING = "Nothing to do; the commit keeps an older try from doing it later"
 """What people read of a commit that changes nothing."""
 
@@ -38,29 +36,6 @@ def of_task(who: str, done: str, message: str | None) -> str:
 def task_in_words(dag: str, task: str, run: str, namespace: str) -> str:
     """Return how a task and its run are called, in the same form as a load."""
     return f"{dag}.{task}, run {run} ({namespace})"
-
-
-def rows_in_words(count: int | None) -> str:
-    """Return a number of rows; ``None`` stands for an unknown one."""
-    return "an unknown number of rows" if count is None else counted(count, "row")
-
-
-def counted(number: int, noun: str, form: str = "") -> str:
-    """Return a number of things, such as ``1 row`` and ``3 rows``.
-
-    :param noun: what one of them is called.
-    :param form: how the number is written, as :func:`format` takes it.
-    """
-    return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
-
-
-def listed(texts: Sequence[str], most: int = _MOST_TOLD, between: str = ", ") -> str:
-    """Return the first texts of several, and how many more there are.
-
-    :param most: how many are named.
-    :param between: what stands between two of them.
-    """
-    return between.join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
 def load_in_words(load: Load) -> str:

@@ -13,13 +13,13 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import Add, is_absolute, row_count
 from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import FarTime, Partition, Unreadable, typed_value
+from airflow_provider_onelake.texts import counted
 
 TARGET_FILE_SIZE = 128 << 20
 """Bytes of a file after compaction, where neither the caller nor the table says. Delta's own auto-compaction aims at

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundError, VacuumRefusedError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, total_rows, version_path
 from airflow_provider_onelake.log.replay import LogFiles
@@ -17,6 +16,7 @@ from airflow_provider_onelake.maintenance import compaction, vacuum
 from airflow_provider_onelake.maintenance.compaction import bytes_of
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.referenced import lost_files
+from airflow_provider_onelake.texts import counted
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog

@@ -19,7 +19,6 @@ import attrs
 
 from airflow_provider_onelake.buffers.buffer import lifetime
 from airflow_provider_onelake.buffers.layout import attempt_directory, is_staged
-from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     SparkQueryError,
@@ -31,6 +30,7 @@ from airflow_provider_onelake.maintenance.clean_up import Staged, StagedState, c
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, files_of, pinned_versions
 from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
+from airflow_provider_onelake.texts import counted
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog

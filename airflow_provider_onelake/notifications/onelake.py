@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk import BaseNotifier
 
-from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.texts import listed
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

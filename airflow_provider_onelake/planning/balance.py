@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 
 import attrs
 
-from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import PlanError
+from airflow_provider_onelake.texts import listed
 
 _SHOWN = 5
 

@@ -27,7 +27,6 @@ import attrs
 
 from airflow_provider_onelake.buffers.identity import RETIRED, Load, ledger_id
 from airflow_provider_onelake.choices import OnChanged
-from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import ObjectExistsError, PlanError
 from airflow_provider_onelake.planning.balance import balance
 from airflow_provider_onelake.planning.ledger import (
@@ -41,6 +40,7 @@ from airflow_provider_onelake.planning.ledger import (
 from airflow_provider_onelake.planning.restores import look_for_restores
 from airflow_provider_onelake.reading.listing import by_partition
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of
+from airflow_provider_onelake.texts import counted
 from airflow_provider_onelake.writes.prepare import TXN_RETENTION
 from airflow_provider_onelake.writes.retire import retire
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_onelake.buffers.identity import RETIRED
 from airflow_provider_onelake.buffers.layout import writer_directory
-from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.history.undone import UNDOING
 from airflow_provider_onelake.history.writers import WriterHistory
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.planning.ledger import Ledger, Looked
+from airflow_provider_onelake.texts import listed
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit

@@ -32,7 +32,6 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.history.published import Publishing, record_of
 from airflow_provider_onelake.history.reruns import check_same_work
 from airflow_provider_onelake.log.actions import Add, FileKey, total
-from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -107,7 +106,7 @@ def merge(
         done = Merged(status=StatementStatus.NOTHING_TO_DO)
     marker: dict[str, object] = {MERGED: True, "reason": "merged, and no row of the table had to change"}
     if done.version is not None:
-        marker = Publishing(done.version, _record_of(source)).marker(source.table_id)
+        marker = Publishing(done.version, source.record(source.rows, merged=True)).marker(source.table_id)
     if done.status is not StatementStatus.ALREADY:
         try_to_mark(log, source.path, marker)
     return done
@@ -232,11 +231,12 @@ class _MergeStatement(RowStatement):
         metrics = [ran.metrics for ran, kept in done.ran if kept]
         rows: Any = {field: total(whole_number(each.get(name)) for each in metrics) for field, name in _ROWS.items()}
         nothing = counted.status is StatementStatus.NOTHING_TO_DO
+        record = self._source.record(0 if nothing else self._source.rows, merged=True, nothing=nothing)
         return StatementCommit(
             result=Merged(**attrs.asdict(counted), **rows),
             parameters=self._parameters(),
             metrics={"numSourceRows": self._source.rows, "numTargetDeletionVectorsAdded": done.vectors_given},
-            record={"writer": _record_of(self._source, nothing=nothing).to_json()},
+            record={"writer": record.to_json()},
         )
 
     def _check_covered(self, done: Rounds, split: Partitioning) -> None:
@@ -263,21 +263,3 @@ class _MergeStatement(RowStatement):
             ]
             said[f"{name}Predicates"] = json.dumps(clauses, ensure_ascii=False)
         return said
-
-
-def _record_of(source: Buffer, *, nothing: bool = False) -> PublishedWriter:
-    spec = source.spec
-    return PublishedWriter(
-        app_id=spec.identity.app_id,
-        writer=spec.identity.key,
-        generation=spec.generation,
-        buffer=source.path,
-        finished=source.finished,
-        rows=0 if nothing else source.rows,
-        fingerprint=spec.fingerprint,
-        merged=True,
-        nothing=nothing,
-        reads=source.computed_from,
-        staged=source.rows if nothing else None,
-        source=spec.source,
-    )

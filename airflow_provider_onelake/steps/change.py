@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from airflow_provider_onelake.choices import OnStatementRerun
-from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.rows.concerned import concerned
 from airflow_provider_onelake.spark.base import ChangeJob
@@ -19,6 +18,7 @@ from airflow_provider_onelake.statements.engine import Changed
 from airflow_provider_onelake.statements.round_tables import Ran, may_move_rows, read_round
 from airflow_provider_onelake.statements.statement import UPDATE, Statement, StatementStatus
 from airflow_provider_onelake.steps.private_tables import PrivateTables
+from airflow_provider_onelake.texts import rows_in_words
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.claims import Start

@@ -20,6 +20,7 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.storage.clock import whole_number
 from airflow_provider_onelake.storage.concurrent import map_in_windows
+from airflow_provider_onelake.texts import rows_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +75,7 @@ def judge(asked: RowsLikeLast, name: str, check: str, rows: int, before: Sequenc
         sql=check,
         each_row=False,
         met=least <= rows and (most is None or rows <= most),
-        found=f"{rows} row{'' if rows == 1 else 's'}, where {like} would be like {loads} ({', '.join(shown)} rows)",
+        found=f"{rows_in_words(rows)}, where {like} would be like {loads} ({', '.join(shown)} rows)",
     )
 
 

@@ -7,13 +7,13 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.buffers.plain_parquet import plain_files
-from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.statements.engine import MOST_ROUNDS
 from airflow_provider_onelake.statements.merge import MERGE, Merged, merge
 from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.steps.change import StatementRounds
 from airflow_provider_onelake.steps.keys import check_keys
+from airflow_provider_onelake.texts import rows_in_words
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.buffer import Buffer

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.commit.words import counted, rows_in_words
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.modes import Merge
+from airflow_provider_onelake.texts import counted, rows_in_words
 from airflow_provider_onelake.writes.losses import left_out_of
 from airflow_provider_onelake.writes.policy import Settlement
 

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import attrs
 
-from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import LogGapError, RestoreRefusedError
 from airflow_provider_onelake.log.history import version_at
 from airflow_provider_onelake.maintenance.restore import Anchor, Restored, RestoreStatus, anchor_of, restore
+from airflow_provider_onelake.texts import counted
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.claims import Start

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import write_checksum
 from airflow_provider_onelake.buffers.layout import SCANNED_FOR, share_name
 from airflow_provider_onelake.buffers.scan import ScanShare, complete, completed_by, offer, open_scan, why_not_shared
 from airflow_provider_onelake.commit.words import of_task, task_in_words
@@ -85,7 +84,6 @@ class SharedScan:
                 self.spark.wait_for_job(self.table, done_by, StageJob.doing)
         else:
             self._end_earlier()
-            write_checksum(log.store, scan.path)
             checked = self._stage(scan.path, shares, snapshot)
             complete(log, scan)
         try:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.commit.words import counted, rows_in_words
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import digest_of
 from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.statements.delete import Deleted, delete
 from airflow_provider_onelake.statements.statement import StatementStatus
+from airflow_provider_onelake.texts import counted, rows_in_words
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.claims import Start

@@ -15,7 +15,6 @@ from airflow_provider_onelake.buffers.claims import start_of
 from airflow_provider_onelake.buffers.identity import WriterIdentity
 from airflow_provider_onelake.buffers.verdict import Verdict, verdict_at
 from airflow_provider_onelake.choices import OnFailedCheck
-from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     ObjectNotFoundError,
@@ -27,6 +26,7 @@ from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage.concurrent import map_concurrently
+from airflow_provider_onelake.texts import listed
 from airflow_provider_onelake.writes.policy import Settlement, left_out_as
 
 MOST_COMMITS = 200

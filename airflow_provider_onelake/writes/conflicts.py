@@ -15,7 +15,6 @@ import attrs
 
 from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.choices import PublishMode
-from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
 from airflow_provider_onelake.history.undone import REPLACING_TABLE
 from airflow_provider_onelake.log.actions import Add, Remove, total_rows
@@ -27,6 +26,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.types import struct_of
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.modes import MODES, Mode, OverwritePartitions
+from airflow_provider_onelake.texts import rows_in_words
 from airflow_provider_onelake.writes.batch import Batch, place, read_partition
 
 # Operations that leave nothing of what was in the table before. Those that replace the table are seen here only where a

@@ -15,12 +15,13 @@ import attrs
 from airflow_provider_onelake.buffers.identity import ledger_id
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.commit.entry import Entry
-from airflow_provider_onelake.commit.words import listed, load_in_words, rows_in_words, with_messages
+from airflow_provider_onelake.commit.words import load_in_words, with_messages
 from airflow_provider_onelake.exceptions import CorruptLogError
-from airflow_provider_onelake.log.actions import Action, Add, Metadata, total_rows
+from airflow_provider_onelake.log.actions import Action, Add, Metadata, total, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.snapshot import NO_VERSION, Snapshot
 from airflow_provider_onelake.storage.clock import milliseconds
+from airflow_provider_onelake.texts import listed, rows_in_words
 from airflow_provider_onelake.writes.batch import Batch, Placed
 from airflow_provider_onelake.writes.policy import Settled
 
@@ -64,8 +65,11 @@ def build_entry(
     flat = [add for files in adds.values() for add in files]
     if both := {add["path"] for add in flat} & {file["path"] for file in removed}:
         raise CorruptLogError(f"{min(both)} would be added and removed in one commit; nothing was published.")
-    writers = tuple(_record(placed, adds[placed.buffer.path], settled) for placed in batch.placed)
-    rows = None if any(writer.rows is None for writer in writers) else sum(writer.rows or 0 for writer in writers)
+    writers = tuple(
+        buffer.record(total_rows(adds[buffer.path]), set_aside=settled.left_out, planned=buffer.spec.planned)
+        for buffer in batch.buffers
+    )
+    rows = total(writer.rows for writer in writers)
     definition: list[Action] = []
     if snapshot.version == NO_VERSION:
         made = {**snapshot.metadata, "createdTime": milliseconds(now)}
@@ -116,41 +120,20 @@ def _published(placed: Placed, settled: Settled) -> Iterable[Add]:
         yield {**add, "path": f"{placed.buffer.path}/{add['path']}"}
 
 
-def _record(placed: Placed, adds: list[Add], settled: Settled) -> PublishedWriter:
-    buffer, rows = placed.buffer, total_rows(adds)
-    return PublishedWriter(
-        app_id=buffer.spec.identity.app_id,
-        writer=buffer.spec.identity.key,
-        generation=buffer.spec.generation,
-        buffer=buffer.path,
-        finished=buffer.finished,
-        rows=rows,
-        fingerprint=buffer.spec.fingerprint,
-        set_aside=settled.left_out,
-        planned=buffer.spec.planned,
-        reads=buffer.computed_from,
-        staged=buffer.rows if buffer.rows != rows else None,
-        source=buffer.spec.source,
-    )
-
-
-_NOT_CHECKED: Mapping[str, str] = {}
-
-
 def of_write(
     specs: Sequence[WriteSpec],
     writers: Sequence[PublishedWriter],
     settled: Settled,
-    own: str | None = None,
-    checked: Mapping[str, str] = _NOT_CHECKED,
+    own: str | None,
+    checked: Mapping[str, str],
 ) -> str:
     """Return what is said of a commit that publishes a batch.
 
     :param specs: of the batch's writers.
     :param writers: what the commit records of each.
     :param settled: how their conflicts were settled.
-    :param own: the message of the task that commits. Default: none.
-    :param checked: by writer's key, what its checks say of its rows, in a few words. Default: there are no checks.
+    :param own: the message of the task that commits; ``None`` for none.
+    :param checked: by writer's key, what its checks say of its rows, in a few words.
     """
     each = [
         f"{w.writer} {'left out' if w.set_aside else rows_in_words(w.rows)}"

@@ -14,11 +14,11 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.choices import Policy
-from airflow_provider_onelake.commit.words import listed, rows_in_words
 from airflow_provider_onelake.exceptions import ConflictError, OutOfDateError
-from airflow_provider_onelake.log.actions import Add, total_rows
+from airflow_provider_onelake.log.actions import Add, total, total_rows
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.texts import listed, rows_in_words
 from airflow_provider_onelake.writes.batch import Batch
 from airflow_provider_onelake.writes.conflicts import Conflict, stands
 
@@ -150,7 +150,7 @@ class Contest:
         found = []
         for version, ones in by_winner.items():
             places = listed([one.place(self.partitioning) for one in ones], _MOST_PLACES)
-            rows = None if any(one.rows is None for one in ones) else sum(one.rows or 0 for one in ones)
+            rows = total(one.rows for one in ones)
             found.append(Settlement(places, version, ones[0].winner.author, outcome, rows, whole))
         return Settled(left_out, tuple(found))
 

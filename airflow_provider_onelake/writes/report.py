@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.commit.words import counted, listed
 from airflow_provider_onelake.exceptions import MissingWritersError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.texts import aligned, counted, listed
 
 # Partitions go through XCom, which Airflow's database stores, so their number is limited.
 _MOST_PARTITIONS = 1000
@@ -123,15 +123,7 @@ class Report:
             there = "?" if o.rows_in_table is None and o.version is not None else o.rows_in_table
             shown = (o.version, o.rows_staged, there, o.lost_races)
             cells.append((o.writer, o.status, *("-" if value is None else str(value) for value in shown)))
-        widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-        return [
-            # Numbers stand at the right of their columns.
-            "  ".join(
-                cell.ljust(width) if column < 2 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-            )
-            for line in cells
-        ]
+        return aligned(cells, range(2, 6))
 
     def touched_partitions(self, log: DeltaLog, most: int = _MOST_PARTITIONS) -> list[dict[str, str | None]] | None:
         """Return the partitions into which the writers put files, as values by column.

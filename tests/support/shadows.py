@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_provider_onelake.buffers.buffer import put_checksum
 from airflow_provider_onelake.buffers.shadow import Shadow
 from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
@@ -22,6 +23,7 @@ from airflow_provider_onelake.maintenance.compaction import CompactionPlan, Comp
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import read_rewrite, shadow_of_plan
 from airflow_provider_onelake.spark.base import Engine, OptimizeJob, SparkResult
+from airflow_provider_onelake.storage.stores import Store
 from tests.support.vectors import positions
 
 
@@ -151,3 +153,8 @@ def compact_with(engine: Engine, log: DeltaLog, **terms: Any) -> CompactionResul
     rewrite = read_rewrite(log.store, shadow)
     transactions = Transactions(log)
     return publish_rewrite(transactions, shadow, rewrite, zorder_by=found.zorder_by) if rewrite else None
+
+
+def write_checksum(store: Store, path: str) -> None:
+    """Put the checksum beside version 0 of a private table that Spark itself has made."""
+    put_checksum(store, path, parse_actions(store.get(f"{path}/{version_path(0)}"), path))

@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.buffers.buffer import write_checksum
 from airflow_provider_onelake.buffers.verdict import Verdict
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.spark.base import AuditJob
 from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.schemas import field
+from tests.support.shadows import write_checksum
 from tests.support.spark import Server, Target, generated, sql_job
 from tests.support.tables import local_log
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.buffers.buffer import write_checksum
 from airflow_provider_onelake.exceptions import (
     ConstraintViolatedError,
     OneLakeError,
@@ -22,6 +21,7 @@ from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.schemas import field
+from tests.support.shadows import write_checksum
 from tests.support.spark import Server, Target, generated, make_job, open_buffer, sql_job
 from tests.support.tables import local_log
 

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.buffers.buffer import write_checksum
 from airflow_provider_onelake.buffers.statistics import INDEXED_COLUMNS, Leaf, indexed_leaves
 from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.spark.connect import ConnectEngine
 from airflow_provider_onelake.writes.publish import Committer
+from tests.support.shadows import write_checksum
 from tests.support.spark import Server
 from tests.support.tables import LOAD, Stage, complete, local_log, prepare, writer_spec
 

@@ -35,7 +35,8 @@ def begun(log: DeltaLog, reads: Reads = JANUARY) -> Stage:
 
 def read(log: DeltaLog, task: Stage) -> list[int]:
     path = open_read_shadow(log, task, str(log.table))
-    assert [info.path for info in log.store.list(path)] == [f"{path}/{version_path(0)}"]
+    entry = f"{path}/{version_path(0)}"
+    assert [info.path for info in log.store.list(path)] == [entry.replace(".json", ".crc"), entry]
     adds = of_kind(parse_actions(log.store.get(f"{path}/{version_path(0)}"), "what is read"), "add")
     files = [unquote(add["path"].removeprefix("file:")) for add in adds]
     return sorted(row for file in files for row in pq.ParquetFile(file).read().column("id").to_pylist())

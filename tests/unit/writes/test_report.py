@@ -15,9 +15,9 @@ from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.buffers.progress import WriterProgress
 from airflow_provider_onelake.choices import Policy, PublishMode
-from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import ConflictError, RowsSetAsideError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.texts import counted
 from airflow_provider_onelake.writes.losses import check_load
 from airflow_provider_onelake.writes.policy import Outcome, Settlement
 from airflow_provider_onelake.writes.publish import Committer
