@@ -224,8 +224,8 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         if commit.operation in UNDOING:
             back = [known.get(version) for version in targets(commit, commits[:number])]
             if commit.operation in REPLACING_TABLE and commit.operation != "CLONE":
-                # Where there were no rows, none have gone.
-                back = [now if rows == 0 else None]
+                # Where there were no rows any more, none have gone.
+                back = [now if rows == 0 or now.gone else None]
             now = now.taken_back(commit, back)
         else:
             now = now.after(commit, snapshot.partitioning)

@@ -217,3 +217,13 @@ def test_rows_where_they_were_cost_no_request(log: DeltaLog, monkeypatch: pytest
         assert fate(through(counted, log)) == followed.Aftermath(followed.Fate.LIVE, rows=3)
         costs.append(counted.calls)
     assert costs[0] == costs[1]
+
+
+def test_a_table_that_is_replaced_takes_no_rows_that_were_gone_before(log: DeltaLog) -> None:
+    committer(log).publish([tables.stage(log, tables.writer_spec(), {"p1": [10]})])
+    committer(log).publish([tables.stage(log, tables.writer_spec("x", OTHER, **tables.OVERWRITE), {"p1": [20]})])
+    removes = [{"remove": {**add, "deletionTimestamp": 1}} for add in log.live_files(lambda _: True, 3)]
+    info = {"commitInfo": {"timestamp": 1, "operation": "CREATE OR REPLACE TABLE"}}
+    tables.foreign_commit(log, [info, *removes])
+    (outcome,) = settle(log, "w").outcomes
+    assert outcome.status == "superseded"
