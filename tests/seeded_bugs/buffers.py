@@ -12,7 +12,7 @@ from airflow_provider_onelake.history.writers import WriterHistory
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.steps import disjoint
 from airflow_provider_onelake.steps import write_terms as terms
-from airflow_provider_onelake.writes import publish
+from airflow_provider_onelake.writes import conflicts
 from tests.seeded_bugs.bug import seeded
 
 _HISTORIES = "tests/unit/writes/test_histories.py::test_a_history"
@@ -81,7 +81,7 @@ def writers_whose_keys_look_alike_share_a_directory(original, self):
 
 @seeded(
     "Rows of a shared scan do not replace what another load wrote while their writer waited.",
-    in_=publish.overtaken_by,
+    in_=conflicts.overtaken_by,
     fails=(f"{_SCAN}::test_rows_of_a_scan_are_overtaken_by_a_commit_that_is_in_conflict_with_them", _HISTORIES),
 )
 def rows_of_a_shared_scan_replace_newer_ones(original, log, buffer, snapshot):

@@ -49,9 +49,9 @@ def a_lost_answer_is_taken_for_a_refusal(original, self):
 
 
 @seeded("An older attempt is not put on top of newer data.", in_=reruns.in_table, fails=LOADS)
-def a_zombie_publishes_an_older_generation(original, log, spec, snapshot, winners=()):
+def a_zombie_publishes_an_older_generation(original, history, spec):
     try:
-        return original(log, spec, snapshot, winners)
+        return original(history, spec)
     except ZombieWriterError:
         return None
 
