@@ -32,7 +32,11 @@ class WholeWrites:
             write, restores = task_start.write, task_start.restores is not None
             if task_start.restores is not None:
                 write = Write(_EVERYWHERE, puts=self._versions.states[task_start.restores])
-            return Commit(who, write, finished, task_start.says, may_change, _may_replace(commit), restores)
+            says, may_replace = task_start.says, _may_replace(commit)
+            if self._versions.d.scenario.column.type == "timestamp" and "predicate" in _parameters(commit):
+                # In the time zone of that engine's session, which nobody knows, it may mean any partition.
+                says, may_replace = frozenset(), _EVERYWHERE
+            return Commit(who, write, finished, says, may_change, may_replace, restores)
         who = ", ".join(commit.generations)
         writers, load = frozenset(commit.generations), commit.load.load.id
         if not commit.ranges:
@@ -148,7 +152,11 @@ def _may_change(commit: Published) -> frozenset[int]:
 
 def _may_replace(commit: Published) -> frozenset[int]:
     """Return the partitions that another engine's version may have replaced, as it does not say whether it did."""
-    parameters: dict[str, Any] = commit.info.get("operationParameters") or {}
+    parameters = _parameters(commit)
     overwrites = commit.info.get("operation") == "WRITE" and parameters.get("mode") == "Overwrite"
     unsaid = overwrites and not {"predicate", "isDynamicPartitionOverwrite"} & set(parameters)
     return _EVERYWHERE if unsaid else frozenset()
+
+
+def _parameters(commit: Published) -> dict[str, Any]:
+    return commit.info.get("operationParameters") or {}
