@@ -123,7 +123,7 @@ def _why_not(history: WriterHistory, spec: WriteSpec, found: Publishing | None) 
         return None
     since = history.since(found)
     why_not = since.undone
-    if why_not is not None and (older := history.still_there) is not None:
+    if why_not is not None and (older := history.still_there()) is not None:
         why_not = f"{why_not}; what it published in version {older.version} is in the table"
     elif why_not is None and stored != spec.generation and since.gone is not False:
         # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.

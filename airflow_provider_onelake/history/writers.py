@@ -14,6 +14,7 @@ from airflow_provider_onelake.buffers.identity import RETIRED
 from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import RerunRefusedError
 from airflow_provider_onelake.history.published import Aftermath, Publishing, aftermath, record_of
+from airflow_provider_onelake.history.undone import REPLACING_TABLE
 from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 
@@ -109,9 +110,8 @@ class WriterHistory:
         gone = self.since(found).gone
         return None if gone is None else not gone
 
-    @property
     def still_there(self) -> Publishing | None:
-        """The newest publishing whose rows are in the table, as far as markers and the log say.
+        """Return the newest publishing whose rows are in the table, as far as markers and the log say.
 
         It need not be of the generation that the ``txn`` names: a RESTORE leaves each ``txn`` as it is, and a newer
         generation may have added its rows beside the older ones.
@@ -125,7 +125,8 @@ class WriterHistory:
 
         :param restore: the newest commit that took the table back.
         """
-        target, known = restore.restored_to, self.publishings()
+        replaces = restore.operation in REPLACING_TABLE and restore.operation != "CLONE"
+        target, known = -1 if replaces else restore.restored_to, self.publishings()
         left = [self.left(each) for each in known]
         found = next((each for each in known if each.record.generation == self.stored), None)
         if True in left:

@@ -1,4 +1,4 @@
-"""How Spark compares a partition column with a literal, decided only where its settings do not matter.
+"""How Spark compares a column with a literal, decided only where its settings do not matter.
 
 A comparison is a condition: a function of what is known of a file or a partition, with three outcomes, as in SQL. A
 pair of a column type and a literal for which Spark's answer depends on ANSI mode or other settings is refused, and the

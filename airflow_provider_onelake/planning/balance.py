@@ -40,8 +40,8 @@ def balance(
     """Divide partitions over writers, each partition to exactly one.
 
     Partitions are dealt out from the largest to the smallest, each to the writer that has least. So no writer gets more
-    than the mean plus one partition, and the same sizes give the same shares in whatever order they come. If one would
-    get more than ``max_bytes``, they are packed tightly instead: each partition goes to the first writer that has room.
+    than the mean plus one partition. If one would get more than ``max_bytes``, they are packed tightly instead: each
+    partition goes to the first writer that has room. The same sizes give the same shares in whatever order they come.
 
     :param sizes: the sizes in bytes, by partition.
     :param writers: the number of writers; there are fewer if there are fewer partitions, and more if ``max_bytes``

@@ -195,15 +195,15 @@ class _Writing:
         buffer = done.buffer
         if buffer is None or buffer.refused:
             return done
-        if isinstance(mode, Merge):
+        publishes = buffer.spec.publish is PublishMode.EACH
+        if publishes:
             self._spark.check_not_stopped()
-            return self._merged(done, buffer, mode)
-        if buffer.spec.publish is PublishMode.EACH:
-            self._spark.check_not_stopped()
+        if publishes and not isinstance(mode, Merge):
             done = attrs.evolve(done, publication=self._publish(buffer))
+        # What others have set aside meanwhile is published, or merged, by nobody.
         if done.publication is None or (done.status == "set_aside" and done.publication.version is None):
             check_not_set_aside(self._log.store, buffer)
-        return done
+        return self._merged(done, buffer, mode) if isinstance(mode, Merge) else done
 
     def _merged(self, done: Written, buffer: Buffer, mode: Merge) -> Written:
         if buffer.read_version == NO_VERSION and (buffer.adds or self._log.snapshot_or_none() is not None):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
-from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import Store
@@ -18,22 +16,31 @@ _T = TypeVar("_T")
 _H = TypeVar("_H", bound=Hashable)
 _R = TypeVar("_R")
 
-# Starting a thread costs about as much as a request, so a store keeps its threads.
-_POOLS: WeakKeyDictionary[Store, ThreadPoolExecutor] = WeakKeyDictionary()
-# A child of a fork has none of the threads.
-os.register_at_fork(after_in_child=_POOLS.clear)
-_THREAD = threading.local()
+_KEPT = threading.local()
 
 
-def _threads_of(store: Store) -> ThreadPoolExecutor:
-    if store not in _POOLS:
-        _POOLS[store] = ThreadPoolExecutor(store.concurrency, "requests", lambda: setattr(_THREAD, "asks", True))
-    return _POOLS[store]
+@contextmanager
+def threads_kept(store: Store) -> Iterator[None]:
+    """Keep the threads that ask a store from one use by the calling thread to the next, until the end.
+
+    Starting a thread costs about as much as a request, and a commit that loses races asks a store many times.
+
+    :param store: that is asked.
+    """
+    if store.concurrency < 2 or _kept(store) is not None:
+        yield
+        return
+    pool = ThreadPoolExecutor(store.concurrency, "requests")
+    _KEPT.store, _KEPT.pool = store, pool
+    try:
+        yield
+    finally:
+        _KEPT.store = _KEPT.pool = None
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _asks_alone(store: Store) -> bool:
-    """Say whether requests go one after another, as a thread that waited for its own pool could wait for ever."""
-    return store.concurrency < 2 or getattr(_THREAD, "asks", False)
+def _kept(store: Store) -> ThreadPoolExecutor | None:
+    return _KEPT.pool if getattr(_KEPT, "store", None) is store else None
 
 
 def map_concurrently(store: Store, ask: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
@@ -48,19 +55,21 @@ def map_concurrently(store: Store, ask: Callable[[_T], _R], items: Iterable[_T])
         items, is raised.
     """
     items = list(items)
-    if len(items) < 2 or _asks_alone(store):
+    threads = min(store.concurrency, len(items))
+    if threads < 2:
         yield from map(ask, items)
         return
     # The caller would only wait, so it asks for the first one itself if it can: of two requests, one needs a thread.
-    mine = int(len(items) <= store.concurrency)
-    pool = _threads_of(store)
-    others = [pool.submit(ask, item) for item in items[mine:]]
+    mine = int(threads == len(items))
+    kept = _kept(store)
+    pool = kept or ThreadPoolExecutor(threads - mine, "requests")
     try:
+        others = pool.map(ask, items[mine:])
         yield from map(ask, items[:mine])
-        for other in others:
-            yield other.result()
+        yield from others
     finally:
-        wait([other for other in others if not other.cancel()])
+        if kept is None:
+            pool.shutdown(cancel_futures=True)
 
 
 def map_in_windows(
@@ -117,13 +126,18 @@ def prefetched(store: Store, ask: Callable[[_H], _R], items: Iterable[_H]) -> It
         that item's answer.
     """
     items = list(items)
-    if not items or _asks_alone(store):
+    if store.concurrency < 2 or not items:
         yield ask
         return
-    pool = _threads_of(store)
-    asked = {item: pool.submit(ask, item) for item in items}
+    kept = _kept(store)
+    pool = kept or ThreadPoolExecutor(min(store.concurrency, len(items)), "requests")
+    asked: dict[_H, Future[_R]] = {}
     try:
+        for item in items:
+            asked[item] = pool.submit(ask, item)
         yield lambda item: asked[item].result()
     finally:
         for each in asked.values():
             each.cancel()
+        if kept is None:
+            pool.shutdown(wait=False)

@@ -325,7 +325,7 @@ class _Reconciliation:
                 self._failures.append(self._restored_away(history, found, since))
 
     def _restored_away(self, history: WriterHistory, found: Publishing, since: Aftermath) -> RowsRestoredAwayError:
-        older = history.still_there
+        older = history.still_there()
         ways = (
             "clear the writer with on_rerun='append' or a mode that overwrites to publish its rows again, or mark this "
             "task as successful if they are to stay away"

@@ -42,7 +42,7 @@ def test_what_a_rerun_published_after_the_snapshot_is_not_in_it(log: DeltaLog, p
     before = history(log)
     Committer(log).publish([stage(log, writer_spec(generation=2, on_rerun=OnRerun.APPEND), {"2019-01": [4]})])
     assert before.find(2) is None
-    there = before.still_there
+    there = before.still_there()
     assert there is not None
     assert (there.version, there.record.generation) == (1, 1)
 

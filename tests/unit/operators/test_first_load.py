@@ -14,7 +14,8 @@ from airflow.sdk import DAG, XComArg
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.exceptions import SparkQueryError
+from airflow_provider_onelake.buffers.markers import set_aside
+from airflow_provider_onelake.exceptions import BufferSetAsideError, SparkQueryError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.modes import Merge, Overwrite
@@ -143,6 +144,18 @@ def test_a_first_load_that_fails_leaves_no_table_and_the_corrected_one_is_green(
     result = write()
     assert (result["status"], result["version"], ids(path)) == ("published", 0, [1])
     assert columns(local_log(path).snapshot().metadata)["id"].type == "long"
+
+
+def test_a_source_of_a_merge_that_was_set_aside_meanwhile_makes_no_table(engine: FakeEngine, path: Path) -> None:
+    def aside(job: StageJob) -> None:
+        set_aside(local_log(path).store, job.buffer_uri.partition("trips/")[2], "by other work")
+
+    engine.before = aside
+    for rows in ({"2019-01": [1]}, {}):
+        engine.rows = {None: rows}
+        with pytest.raises(BufferSetAsideError, match="by other work"):
+            write(mode=Merge(keys=["id"]))
+    assert not is_there(path)
 
 
 def test_one_commit_makes_the_table_with_its_rows_and_the_log_says_so(

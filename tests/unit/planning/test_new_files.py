@@ -45,6 +45,7 @@ from tests.support.tables import (
     change_metadata,
     finish,
     foreign_append,
+    foreign_commit,
     ids,
     local_log,
     make_table,
@@ -536,6 +537,14 @@ def test_rows_that_a_restore_took_back_are_left_until_somebody_says_so(world: Wo
     assert dict(world.load("4").left_to_others) == {"2": 1}
     assert world.load("5", take_over=["2"]).taken_over == 1
     assert world.ids_in_table() == [1, 2, 3, 4]
+
+
+def test_a_table_that_was_replaced_has_no_rows_of_the_files_whatever_came_before(world: World) -> None:
+    world.load("1")
+    DeltaTable(str(world.table)).delete()
+    info = {"timestamp": 1, "operation": "CREATE OR REPLACE TABLE"}
+    foreign_commit(world.log(), [{"commitInfo": info}, {"metaData": dict(newest(world.log()).metadata)}])
+    assert dict(world.load("2").left_to_others) == {"1": 3}
 
 
 def test_rows_of_a_run_that_was_taken_over_are_loaded_once_a_restore_brings_them_back(world: World) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from typing import Any
 
 import pytest
 from obstore.store import MemoryStore
 
-from airflow_provider_onelake.storage.concurrent import map_concurrently, map_in_windows, prefetched
+from airflow_provider_onelake.storage.concurrent import map_concurrently, map_in_windows, prefetched, threads_kept
 from airflow_provider_onelake.storage.stores import ObjectStore
 
 
@@ -86,57 +86,67 @@ def test_an_error_is_raised_to_whoever_wants_that_answer() -> None:
         assert answer(1) == 1
 
 
+@pytest.mark.parametrize("keeping", [threads_kept, nullcontext], ids=["kept", "new"])
 @pytest.mark.parametrize("failing", [False, True])
-def test_when_no_more_answers_are_wanted_nothing_more_is_asked(failing: bool) -> None:
+def test_when_no_more_answers_are_wanted_nothing_more_is_asked(failing: bool, keeping: Any) -> None:
     two_are_asked, answered = threading.Barrier(3, timeout=30), threading.Event()
     asked: list[int] = []
+    at_work: list[threading.Thread] = []
     store = taking(2)
 
     def ask(item: int) -> None:
         asked.append(item)
+        at_work.append(threading.current_thread())
         two_are_asked.wait()
         assert answered.wait(30)
 
-    with suppress(ConnectionError), prefetched(store, ask, range(100)):
+    with keeping(store), suppress(ConnectionError), prefetched(store, ask, range(100)):
         two_are_asked.wait()
         if failing:
             raise ConnectionError
     answered.set()
-    # What is asked now comes behind what was asked before.
-    with prefetched(store, str, [1]) as answer:
-        assert answer(1) == "1"
+    # A process joins these threads when it ends.
+    for thread in at_work:
+        thread.join(30)
     assert sorted(asked) == [0, 1]
 
 
-def test_a_store_keeps_its_threads() -> None:
+def test_threads_are_kept_while_that_is_wanted_and_no_longer() -> None:
     store, together = taking(3), threading.Barrier(3, timeout=30)
 
     def ask(_: int) -> threading.Thread:
         together.wait()
         return threading.current_thread()
 
-    first, second = (set(map_concurrently(store, ask, range(3))) for _ in range(2))
+    def asked() -> set[threading.Thread]:
+        return set(map_concurrently(store, ask, range(3)))
+
+    with threads_kept(store), threads_kept(store):
+        first, second = asked(), asked()
     assert len(first) == 3
     assert first == second
+    for thread in first - {threading.current_thread()}:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert asked() & first == {threading.current_thread()}
 
 
-def test_who_is_asked_for_and_asks_for_several_needs_no_other_thread() -> None:
+def test_who_is_asked_for_and_asks_for_several_waits_for_no_thread_that_waits() -> None:
     store = taking(2)
 
     def ask(item: int) -> list[int]:
         with prefetched(store, int, [item]) as answer:
             return [answer(item), *map_concurrently(store, int, range(3))]
 
-    assert list(map_concurrently(store, ask, range(9))) == [[item, 0, 1, 2] for item in range(9)]
+    with threads_kept(store):
+        assert list(map_concurrently(store, ask, range(9))) == [[item, 0, 1, 2] for item in range(9)]
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_the_child_of_a_fork_has_threads_of_its_own() -> None:
-    store = taking(2)
-    assert list(map_concurrently(store, int, range(9))) == list(range(9))
-    if (child := os.fork()) == 0:
-        os._exit(0 if list(map_concurrently(store, int, range(9))) == list(range(9)) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+def test_threads_of_one_store_ask_no_other() -> None:
+    one, other = taking(2), taking(2)
+    with threads_kept(one):
+        kept = set(map_concurrently(one, lambda _: threading.current_thread(), range(9)))
+        assert kept.isdisjoint(map_concurrently(other, lambda _: threading.current_thread(), range(9)))
 
 
 def test_what_is_heavy_is_not_asked_for_ahead() -> None:
