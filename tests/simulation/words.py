@@ -205,9 +205,12 @@ class Words:
             )
 
     def _could_be(self, word: str, commit: Published) -> bool:
+        operation = commit.info.get("operation")
+        if word == "restored_away" and operation == "RESTORE":
+            # Also where the rows were gone: they would be there again, had it not gone back before them.
+            return True
         if not any(r.get("dataChange", True) for r in commit.removes):
             return False
-        operation = commit.info.get("operation")
         restores = operation == "RESTORE" or str(operation).startswith("CREATE OR REPLACE")
         if word == "restored_away":
             return restores
