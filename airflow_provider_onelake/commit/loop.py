@@ -45,7 +45,7 @@ from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.log.values import Partition
-from airflow_provider_onelake.storage.concurrent import threads_kept
+from airflow_provider_onelake.storage.concurrent import reused_threads
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +199,7 @@ class Transactions:
         :raises StoreUnavailableError: the budget is used up, and the store did not answer the last attempt. It is not
             known whether the commit stands.
         """
-        with threads_kept(self.log.store):
+        with reused_threads(self.log.store):
             return _Transaction(self, proposal).run()
 
     def live_in(self, snapshot: Snapshot, touches: Callable[[Partition], bool], read: _Read | None = None) -> LiveFiles:

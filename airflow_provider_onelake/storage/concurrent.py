@@ -16,31 +16,31 @@ _T = TypeVar("_T")
 _H = TypeVar("_H", bound=Hashable)
 _R = TypeVar("_R")
 
-_KEPT = threading.local()
+_REUSED = threading.local()
 
 
 @contextmanager
-def threads_kept(store: Store) -> Iterator[None]:
+def reused_threads(store: Store) -> Iterator[None]:
     """Keep the threads that ask a store from one use by the calling thread to the next, until the end.
 
     Starting a thread costs about as much as a request, and a commit that loses races asks a store many times.
 
     :param store: that is asked.
     """
-    if store.concurrency < 2 or _kept(store) is not None:
+    if store.concurrency < 2 or _reused_pool(store) is not None:
         yield
         return
     pool = ThreadPoolExecutor(store.concurrency, "requests")
-    _KEPT.store, _KEPT.pool = store, pool
+    _REUSED.store, _REUSED.pool = store, pool
     try:
         yield
     finally:
-        _KEPT.store = _KEPT.pool = None
+        _REUSED.store = _REUSED.pool = None
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _kept(store: Store) -> ThreadPoolExecutor | None:
-    return _KEPT.pool if getattr(_KEPT, "store", None) is store else None
+def _reused_pool(store: Store) -> ThreadPoolExecutor | None:
+    return _REUSED.pool if getattr(_REUSED, "store", None) is store else None
 
 
 def map_concurrently(store: Store, ask: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
@@ -61,14 +61,14 @@ def map_concurrently(store: Store, ask: Callable[[_T], _R], items: Iterable[_T])
         return
     # The caller would only wait, so it asks for the first one itself if it can: of two requests, one needs a thread.
     mine = int(threads == len(items))
-    kept = _kept(store)
-    pool = kept or ThreadPoolExecutor(threads - mine, "requests")
+    reused = _reused_pool(store)
+    pool = reused or ThreadPoolExecutor(threads - mine, "requests")
     try:
         others = pool.map(ask, items[mine:])
         yield from map(ask, items[:mine])
         yield from others
     finally:
-        if kept is None:
+        if reused is None:
             pool.shutdown(cancel_futures=True)
 
 
@@ -129,8 +129,8 @@ def prefetched(store: Store, ask: Callable[[_H], _R], items: Iterable[_H]) -> It
     if store.concurrency < 2 or not items:
         yield ask
         return
-    kept = _kept(store)
-    pool = kept or ThreadPoolExecutor(min(store.concurrency, len(items)), "requests")
+    reused = _reused_pool(store)
+    pool = reused or ThreadPoolExecutor(min(store.concurrency, len(items)), "requests")
     asked: dict[_H, Future[_R]] = {}
     try:
         for item in items:
@@ -139,5 +139,5 @@ def prefetched(store: Store, ask: Callable[[_H], _R], items: Iterable[_H]) -> It
     finally:
         for each in asked.values():
             each.cancel()
-        if kept is None:
+        if reused is None:
             pool.shutdown(wait=False)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from airflow_provider_onelake.storage.concurrent import map_concurrently, map_in_windows, prefetched, threads_kept
+from airflow_provider_onelake.storage.concurrent import map_concurrently, map_in_windows, prefetched, reused_threads
 from airflow_provider_onelake.storage.stores import ObjectStore
 
 
@@ -86,7 +86,7 @@ def test_an_error_is_raised_to_whoever_wants_that_answer() -> None:
         assert answer(1) == 1
 
 
-@pytest.mark.parametrize("keeping", [threads_kept, nullcontext], ids=["kept", "new"])
+@pytest.mark.parametrize("keeping", [reused_threads, nullcontext], ids=["kept", "new"])
 @pytest.mark.parametrize("failing", [False, True])
 def test_when_no_more_answers_are_wanted_nothing_more_is_asked(failing: bool, keeping: Any) -> None:
     two_are_asked, answered = threading.Barrier(3, timeout=30), threading.Event()
@@ -121,7 +121,7 @@ def test_threads_are_kept_while_that_is_wanted_and_no_longer() -> None:
     def asked() -> set[threading.Thread]:
         return set(map_concurrently(store, ask, range(3)))
 
-    with threads_kept(store), threads_kept(store):
+    with reused_threads(store), reused_threads(store):
         first, second = asked(), asked()
     assert len(first) == 3
     assert first == second
@@ -138,13 +138,13 @@ def test_who_is_asked_for_and_asks_for_several_waits_for_no_thread_that_waits() 
         with prefetched(store, int, [item]) as answer:
             return [answer(item), *map_concurrently(store, int, range(3))]
 
-    with threads_kept(store):
+    with reused_threads(store):
         assert list(map_concurrently(store, ask, range(9))) == [[item, 0, 1, 2] for item in range(9)]
 
 
 def test_threads_of_one_store_ask_no_other() -> None:
     one, other = taking(2), taking(2)
-    with threads_kept(one):
+    with reused_threads(one):
         kept = set(map_concurrently(one, lambda _: threading.current_thread(), range(9)))
         assert kept.isdisjoint(map_concurrently(other, lambda _: threading.current_thread(), range(9)))
 
