@@ -32,6 +32,7 @@ from airflow_provider_onelake.spark.base import (
     in_words,
     time_limit,
 )
+from airflow_provider_onelake.spark.client import check_one_client
 from airflow_provider_onelake.spark.errors import translate, was_unreachable
 from airflow_provider_onelake.spark.jobs.application import configure, driver_ui, lasting_ui
 from airflow_provider_onelake.spark.jobs.main import JOBS
@@ -116,6 +117,7 @@ class ConnectEngine(Engine):
         """Run one job in a session of its own; see :meth:`Engine.run`."""
         what = in_words(kind, job)
         self._check_stopped(what)
+        check_one_client()
         try:
             running = _Running(self._remote, job)
         except ValueError as error:

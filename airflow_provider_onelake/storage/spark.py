@@ -17,20 +17,14 @@ if TYPE_CHECKING:
 HADOOP = "3.5.0"
 """The Hadoop inside pip's pyspark 4.2; its file systems must be of the same version."""
 
-_DELTA, _SCALA = "4.4.0", "2.13"
+_DELTA = {"4.0": "delta-spark_2.13:4.0.1", "4.1": "delta-spark_4.1_2.13:4.2.0", "4.2": "delta-spark_4.2_2.13:4.4.0"}
+"""The Delta Lake of each Spark that was tried with it. The newest ``delta-spark`` may have no JAR on Maven Central."""
 
 
 def delta_package() -> str:
-    """Return the Maven coordinates of the Delta Lake that fits the installed ``pyspark``.
-
-    An installed ``delta-spark`` says its version. Without one it is that of the extra ``submit``.
-    """
-    spark = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
-    try:
-        delta = importlib.metadata.version("delta-spark")
-    except importlib.metadata.PackageNotFoundError:
-        delta = _DELTA
-    return f"io.delta:delta-spark_{spark}_{_SCALA}:{delta}"
+    """Return the Maven coordinates of the Delta Lake that fits the installed client of Spark; else of the newest."""
+    spark = ".".join(importlib.metadata.version("pyspark-client").split(".")[:2])
+    return f"io.delta:{_DELTA.get(spark, _DELTA[max(_DELTA)])}"
 
 
 @attrs.frozen

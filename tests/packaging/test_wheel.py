@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 CONSTRAINTS = Path(__file__).parent / "constraints"
-# Not `submit`: delta-spark itself wants an older importlib-metadata than Airflow 3.3.1. Nothing imports it.
-EXTRAS = ("azure", "cli", "local", "openlineage", "s3")
+EXTRAS = ("azure", "cli", "local", "openlineage", "s3", "submit")
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def metadata(wheel: Path) -> Message:
 
 
 def test_what_a_checkout_needs_is_not_published(metadata: Message) -> None:
-    assert set(metadata.get_all("Provides-Extra", [])) == {*EXTRAS, "submit"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {*EXTRAS}
     assert not [asked for asked in metadata.get_all("Requires-Dist", []) if "pytest" in asked]
 
 
@@ -45,17 +44,12 @@ def test_the_pythons_of_the_lock_are_published(metadata: Message) -> None:
     ("airflow", "extras", "overridden"),
     [
         pytest.param("3.3.1", EXTRAS, {}, id="3.3.1"),
-        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on and the Spark provider of 3.3.1, one
-        # version of pyspark and its client, and an OpenLineage that knows names of checks.
+        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on and the Spark provider of 3.3.1, for a
+        # Spark beside Airflow its own client, and an OpenLineage that knows names of checks.
         pytest.param(
             "3.2.1",
-            ("azure", "cli", "local", "s3"),
-            {
-                "apache-airflow": "3.2.1",
-                "apache-airflow-providers-apache-spark": "6.3.1",
-                "pyspark[connect]": "4.1.1",
-                "pyspark-client": "4.1.1",
-            },
+            ("azure", "cli", "s3"),
+            {"apache-airflow": "3.2.1", "apache-airflow-providers-apache-spark": "6.3.1"},
             id="3.2.1",
         ),
     ],
@@ -81,3 +75,5 @@ def test_the_wheel_installs_beside_airflows_constraints(
     assert f"apache-airflow=={airflow}\n" in found
     for name in ("apache-airflow-providers-apache-spark", "pyroaring", "pyspark-client"):
         assert f"{name}=={overridden.get(name, published[name])}\n" in found
+    spark = re.search(r"^pyspark==(\d+\.\d+)", found, re.MULTILINE)
+    assert (spark and spark[1]) == (published["pyspark-client"].rpartition(".")[0] if "submit" in extras else None)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import SparkSetUpError
+from airflow_provider_onelake.spark.client import SUBMIT, check_one_client
 from airflow_provider_onelake.spark.jobs.main import CONNECT_VARIABLES
 
 if TYPE_CHECKING:
@@ -166,6 +167,8 @@ def _environment(binary: str, further: Mapping[str, str]) -> dict[str, str]:
     """
     env = {k: v for k, v in os.environ.items() if not k.startswith(_AIRFLOWS) and k not in CONNECT_VARIABLES}
     pip = _pip_spark()
+    if pip is not None:
+        check_one_client()
     if home := env.get("SPARK_HOME"):
         env["PATH"] = f"{home}/bin:{env.get('PATH', '')}"
     elif pip is not None and Path(shutil.which(binary) or sys.executable).parent == Path(sys.executable).parent:
@@ -174,7 +177,7 @@ def _environment(binary: str, further: Mapping[str, str]) -> dict[str, str]:
     if shutil.which(binary, path=env.get("PATH")) is None:
         raise SparkSetUpError(
             f"There is no {binary} on this worker: install Spark and put its bin directory on PATH, or set SPARK_HOME, "
-            "or install pyspark beside Airflow. Nothing was staged; clear this task then."
+            f"or install pyspark beside Airflow: {SUBMIT}. Nothing was staged; clear this task then."
         )
     env.setdefault("PYSPARK_DRIVER_PYTHON", env.get("PYSPARK_PYTHON") or sys.executable)
     return {**env, **further}

@@ -172,13 +172,17 @@ def test_s3a_hangs_on_for_as_long_as_the_committer_and_not_for_ever(patience: fl
     assert patience <= waits <= max(1, 2 * patience + 1)
 
 
-def test_without_delta_spark_delta_is_that_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed, version = delta_package(), importlib.metadata.version
-
-    def is_there(name: str) -> str:
-        if name == "delta-spark":
-            raise importlib.metadata.PackageNotFoundError(name)
-        return version(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", is_there)
-    assert delta_package() == installed
+@pytest.mark.parametrize(
+    ("client", "package"),
+    [
+        ("4.0.5", "io.delta:delta-spark_2.13:4.0.1"),
+        ("4.1.4", "io.delta:delta-spark_4.1_2.13:4.2.0"),
+        ("4.2.1", "io.delta:delta-spark_4.2_2.13:4.4.0"),
+        ("4.9.0", "io.delta:delta-spark_4.2_2.13:4.4.0"),
+    ],
+)
+def test_delta_is_that_which_was_tried_with_the_spark(
+    monkeypatch: pytest.MonkeyPatch, client: str, package: str
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", {"pyspark-client": client}.__getitem__)
+    assert delta_package() == package
