@@ -60,9 +60,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.clock import Clock
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
-
 _AGAIN = "Nothing was published: clear the writer's task to stage its rows again."
-
 
 # Key in the userMetadata of version 1, where Spark's append records facts for us. They are there from the instant in
 # which the buffer is complete.

@@ -45,8 +45,14 @@ if TYPE_CHECKING:
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
 _SHADES = {True: "green", False: "red", None: "yellow"}
 _PACKAGES = (
-    *("airflow-provider-onelake", "apache-airflow", "deltalake", "obstore", "pyarrow"),
-    *("pyspark-client", "pyspark", "delta-spark"),
+    "airflow-provider-onelake",
+    "apache-airflow",
+    "deltalake",
+    "obstore",
+    "pyarrow",
+    "pyspark-client",
+    "pyspark",
+    "delta-spark",
 )
 
 

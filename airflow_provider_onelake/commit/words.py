@@ -20,7 +20,7 @@ def of_writer(writer: WriterIdentity, message: str | None) -> str:
 
     :param message: of the DAG's author.
     """
-    return with_messages(f"{load_in_words(writer.load)}: {writer.key}", {}, message)
+    return of_task(load_in_words(writer.load), writer.key, message)
 
 
 def of_task(who: str, done: str, message: str | None) -> str:

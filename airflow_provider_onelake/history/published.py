@@ -12,7 +12,7 @@ import attrs
 
 from airflow_provider_onelake.buffers.layout import changes_directory
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
-from airflow_provider_onelake.history.undone import REPLACING_TABLE, UNDOING, targets
+from airflow_provider_onelake.history.undone import MAKING_ANEW, UNDOING, targets
 from airflow_provider_onelake.log.actions import Add, FileKey, Remove, file_key, object_path, row_count, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.directories import Below
@@ -223,7 +223,7 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
     for number, commit in enumerate(commits[1:], 1):
         if commit.operation in UNDOING:
             back = [known.get(version) for version in targets(commit, commits[:number])]
-            if commit.operation in REPLACING_TABLE and commit.operation != "CLONE":
+            if commit.operation in MAKING_ANEW:
                 # Where there were no rows any more, none have gone.
                 back = [now if rows == 0 or now.gone else None]
             now = now.taken_back(commit, back)

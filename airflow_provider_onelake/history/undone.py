@@ -10,13 +10,15 @@ from airflow_provider_onelake.exceptions import StatementRefusedError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.storage.clock import instant_of
 
-REPLACING_TABLE = (
+MAKING_ANEW = (
     "CREATE OR REPLACE TABLE",
     "REPLACE TABLE",
     "CREATE OR REPLACE TABLE AS SELECT",
     "REPLACE TABLE AS SELECT",
-    "CLONE",
 )
+"""Operations whose table has no rows of the one that was there. A clone may have some."""
+
+REPLACING_TABLE = (*MAKING_ANEW, "CLONE")
 """Operations that put another table in place of the one that was there."""
 
 UNDOING = ("RESTORE", *REPLACING_TABLE)

@@ -14,7 +14,7 @@ from airflow_provider_onelake.buffers.identity import RETIRED
 from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import RerunRefusedError
 from airflow_provider_onelake.history.published import Aftermath, Publishing, aftermath, record_of
-from airflow_provider_onelake.history.undone import REPLACING_TABLE
+from airflow_provider_onelake.history.undone import MAKING_ANEW
 from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 
@@ -125,8 +125,8 @@ class WriterHistory:
 
         :param restore: the newest commit that took the table back.
         """
-        replaces = restore.operation in REPLACING_TABLE and restore.operation != "CLONE"
-        target, known = -1 if replaces else restore.restored_to, self.publishings()
+        target = -1 if restore.operation in MAKING_ANEW else restore.restored_to
+        known = self.publishings()
         left = [self.left(each) for each in known]
         found = next((each for each in known if each.record.generation == self.stored), None)
         if True in left:

@@ -160,14 +160,14 @@ def _touched_since(log: DeltaLog, version: int | None, snapshot: Snapshot) -> se
 
     Nobody does where a commit does not name one by the columns of now.
     """
+    if version is None:
+        return None
+    try:
+        commits = log.commits_between(version, snapshot.version)
+    except LogGapError:
+        return None
     touched: set[_Spelled] = set()
     columns = set(partition_columns(snapshot.metadata))
-    try:
-        commits = None if version is None else log.commits_between(version, snapshot.version)
-    except LogGapError:
-        commits = None
-    if commits is None:
-        return None
     for file in (file for commit in commits for file in (*commit.adds, *commit.removes)):
         values = file.get("partitionValues")
         # The manifests of other partition columns lie in other directories, and all of them are out of date.
