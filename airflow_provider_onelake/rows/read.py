@@ -17,6 +17,7 @@ from airflow_provider_onelake.rows.choice import Chosen, ReadReport, choose
 from airflow_provider_onelake.rows.data_file import ParquetFile
 from airflow_provider_onelake.rows.layout import Layout
 from airflow_provider_onelake.rows.where import Where
+from airflow_provider_onelake.storage.clock import time_given
 from airflow_provider_onelake.storage.concurrent import map_in_windows
 
 if TYPE_CHECKING:
@@ -171,8 +172,8 @@ def snapshot_of(log: DeltaLog, version: int | None, timestamp: datetime | str | 
 
 def _instant(timestamp: datetime | str) -> datetime:
     try:
-        instant = timestamp if isinstance(timestamp, datetime) else datetime.fromisoformat(timestamp)
-    except (TypeError, ValueError):
+        instant = time_given(timestamp)
+    except ValueError:
         instant = None
     if instant is None or instant.tzinfo is None:
         raise InvalidReadError(

@@ -6,6 +6,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+import pendulum
+
 from airflow_provider_onelake.exceptions import InvalidWriteError
 
 
@@ -81,14 +83,31 @@ def instant_of(value: Any) -> datetime | None:
         return None
 
 
-def instant_given(value: datetime | str) -> datetime:
-    """Return the time that a person gave; in UTC if it has no time zone.
+def time_given(value: datetime | str) -> datetime:
+    """Return the time that a person gave; without a time zone if the person named none.
 
-    :param value: a ``datetime``, or its text in ISO format.
-    :raises InvalidWriteError: the text is no time in ISO format.
+    :param value: a ``datetime``, or its text in ISO 8601. A day is its midnight.
+    :raises ValueError: the text is no time in ISO 8601, or may mean several instants, as a month and a time of day do.
+    """
+    if isinstance(value, datetime):
+        return value
+    text = str(value).strip()
+    found = pendulum.parse(text, exact=True, tz=None)
+    if isinstance(found, pendulum.DateTime) and text != "now":
+        return found
+    if isinstance(found, pendulum.Date) and len(text) >= len("20190131"):
+        return pendulum.naive(found.year, found.month, found.day)
+    raise ValueError(f"{text!r} is no time")
+
+
+def instant_given(value: datetime | str) -> datetime:
+    """Return the instant that a person gave; in UTC if it has no time zone.
+
+    :param value: a ``datetime``, or its text in ISO 8601. A day is its midnight.
+    :raises InvalidWriteError: the text is no time in ISO 8601.
     """
     try:
-        instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
+        instant = time_given(value)
     except ValueError as error:
         raise InvalidWriteError(
             f"timestamp={value!r} must be a time in ISO format, such as 2019-01-31T12:00:00+00:00. Nothing was changed."

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
+import pendulum
 import pytest
 
+from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.storage.clock import (
     from_milliseconds,
+    instant_given,
     instant_of,
     milliseconds,
     whole_number,
@@ -41,3 +44,27 @@ def test_milliseconds_beyond_the_years_of_the_calendar_are_no_instant() -> None:
     assert instant_of(1_000) == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     for value in (1_549_000_000_123_000, -(10**15), 10**30, "2019-01-01"):
         assert instant_of(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "instant"),
+    [
+        ("2019-01-31T12:00:00+01:00", datetime(2019, 1, 31, 11, tzinfo=UTC)),
+        (" 2019-01-31 12:00:00.25 ", datetime(2019, 1, 31, 12, 0, 0, 250000, tzinfo=UTC)),
+        ("20190131T1200Z", datetime(2019, 1, 31, 12, tzinfo=UTC)),
+        ("2019-01-31", datetime(2019, 1, 31, tzinfo=UTC)),
+        (pendulum.naive(2019, 1, 31), datetime(2019, 1, 31, tzinfo=UTC)),
+        (pendulum.datetime(2019, 1, 31, tz="Europe/Berlin"), datetime(2019, 1, 30, 23, tzinfo=UTC)),
+    ],
+)
+def test_a_time_that_a_person_gives_is_of_utc_if_they_name_no_zone(value: datetime | str, instant: datetime) -> None:
+    found = instant_given(value)
+    assert (found, found.utcoffset() is None) == (instant, False)
+
+
+@pytest.mark.parametrize(
+    "value", ["2019", "2019-01", "12:00", "now", "P1D", "2019-01-31/2019-02-01", "31/01/2019", "7"]
+)
+def test_what_may_mean_several_instants_is_no_time(value: str) -> None:
+    with pytest.raises(InvalidWriteError, match="must be a time in ISO format"):
+        instant_given(value)
