@@ -30,8 +30,8 @@ $(VENV)/.stamp: requirements.lock pyproject.toml include/local_onelake/pyproject
 
 lock: ## Resolve pyproject.toml into requirements.lock, versions only (UPGRADE=1: the newest)
 	@[[ -x $(BIN)/uv ]] || .ci/setup $(VENV)
-	VENV=$(VENV) .ci/uv pip compile --quiet $(if $(UPGRADE),--upgrade) --universal --python-version 3.11 --all-extras --group dev \
-		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package local-onelake \
+	VENV=$(VENV) .ci/uv pip compile --quiet $(if $(UPGRADE),--upgrade) --universal --python-version 3.11 \
+		--extra azure --extra local --extra openlineage --extra s3 --group dev --no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package local-onelake \
 		--output-file requirements.lock pyproject.toml
 
 jars: setup ## Fetch Spark's JARs for Delta, S3 and Azure (once)

@@ -7,8 +7,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 from airflow_provider_onelake.exceptions import SparkSetUpError
 
-SUBMIT = "pip install 'airflow-provider-onelake[submit]'"
-"""Installs a whole Spark beside Airflow, of the version of the client."""
+
+def submit_line() -> str:
+    """Return the command that installs a whole Spark beside Airflow, of the version of the client."""
+    extra = "submit-4-1" if version("pyspark-client").startswith("4.1.") else "submit"
+    return f"pip install 'airflow-provider-onelake[{extra}]'"
 
 
 @cache
@@ -28,5 +31,5 @@ def check_one_client() -> None:
             raise SparkSetUpError(
                 f"This worker has {other} {found} beside pyspark-client {client}. Both write site-packages/pyspark, so "
                 f"one has overwritten files of the other. Nothing was staged. Uninstall both. Then install "
-                f"pyspark-client alone, for Spark Connect and Livy, or run {SUBMIT}, for spark-submit too."
+                f"pyspark-client alone, for Spark Connect and Livy, or run {submit_line()}, for spark-submit too."
             )

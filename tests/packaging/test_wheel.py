@@ -13,6 +13,7 @@ import pytest
 
 CONSTRAINTS = Path(__file__).parent / "constraints"
 EXTRAS = ("azure", "cli", "local", "openlineage", "s3", "submit")
+OF_SPARK_4_1 = "submit-4-1"
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def metadata(wheel: Path) -> Message:
 
 
 def test_what_a_checkout_needs_is_not_published(metadata: Message) -> None:
-    assert set(metadata.get_all("Provides-Extra", [])) == {*EXTRAS}
+    assert set(metadata.get_all("Provides-Extra", [])) == {*EXTRAS, OF_SPARK_4_1}
     assert not [asked for asked in metadata.get_all("Requires-Dist", []) if "pytest" in asked]
 
 
@@ -48,7 +49,7 @@ def test_the_pythons_of_the_lock_are_published(metadata: Message) -> None:
         # Spark beside Airflow its own client, and an OpenLineage that knows names of checks.
         pytest.param(
             "3.2.1",
-            ("azure", "cli", "s3"),
+            ("azure", "cli", "s3", OF_SPARK_4_1),
             {"apache-airflow": "3.2.1", "apache-airflow-providers-apache-spark": "6.3.1"},
             id="3.2.1",
         ),
@@ -76,4 +77,5 @@ def test_the_wheel_installs_beside_airflows_constraints(
     for name in ("apache-airflow-providers-apache-spark", "pyroaring", "pyspark-client"):
         assert f"{name}=={overridden.get(name, published[name])}\n" in found
     spark = re.search(r"^pyspark==(\d+\.\d+)", found, re.MULTILINE)
-    assert (spark and spark[1]) == (published["pyspark-client"].rpartition(".")[0] if "submit" in extras else None)
+    assert spark
+    assert spark[1] == published["pyspark-client"].rpartition(".")[0]

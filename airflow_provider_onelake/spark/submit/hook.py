@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import SparkSetUpError
-from airflow_provider_onelake.spark.client import SUBMIT, check_one_client
+from airflow_provider_onelake.spark.client import check_one_client, submit_line
 from airflow_provider_onelake.spark.jobs.main import CONNECT_VARIABLES
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _environment(binary: str, further: Mapping[str, str]) -> dict[str, str]:
     if shutil.which(binary, path=env.get("PATH")) is None:
         raise SparkSetUpError(
             f"There is no {binary} on this worker: install Spark and put its bin directory on PATH, or set SPARK_HOME, "
-            f"or install pyspark beside Airflow: {SUBMIT}. Nothing was staged; clear this task then."
+            f"or install pyspark beside Airflow: {submit_line()}. Nothing was staged; clear this task then."
         )
     env.setdefault("PYSPARK_DRIVER_PYTHON", env.get("PYSPARK_PYTHON") or sys.executable)
     return {**env, **further}

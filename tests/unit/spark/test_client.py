@@ -37,3 +37,11 @@ def test_two_clients_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, other:
     ):
         client.check_one_client()
     client.check_one_client.cache_clear()
+
+
+@pytest.mark.parametrize(("there", "extra"), [("4.1.1", "submit-4-1"), ("4.2.0", "submit")])
+def test_a_spark_beside_airflow_is_of_the_clients_version(
+    monkeypatch: pytest.MonkeyPatch, there: str, extra: str
+) -> None:
+    installed(monkeypatch, {"pyspark-client": there})
+    assert client.submit_line() == f"pip install 'airflow-provider-onelake[{extra}]'"
