@@ -207,19 +207,20 @@ def _assertions(checks: Iterable[tuple[OnFailedCheck, CheckVerdict]]) -> Any:
         found = "; ".join(result.found for result in results if result.found is not None)
         # Only of a comparison with the last loads is it told what was compared.
         kind = "row_count" if found else "custom_sql"
-        assertions.append(
-            quality.Assertion(
-                assertion=kind,
-                success=all(result.passed for result in results),
-                severity=severity,
-                name=name,
-                # As dbt tells it: how many rows fail, where none should.
-                expected="0" if counts_rows else None,
-                actual=str(rows) if counts_rows else found or None,
-                content=sql,
-                contentType="sql" if kind == "custom_sql" else "expression",
-            )
-        )
+        facet: dict[str, Any] = {
+            "assertion": kind,
+            "success": all(result.passed for result in results),
+            "severity": severity,
+            "name": name,
+            # As dbt tells it: how many rows fail, where none should.
+            "expected": "0" if counts_rows else None,
+            "actual": str(rows) if counts_rows else found or None,
+            "content": sql,
+            "contentType": "sql" if kind == "custom_sql" else "expression",
+        }
+        # Assertions have names and what follows from openlineage-python 1.47 on.
+        known = attrs.fields_dict(quality.Assertion)
+        assertions.append(quality.Assertion(**{field: value for field, value in facet.items() if field in known}))
     return quality.DataQualityAssertionsDatasetFacet(assertions=assertions)
 
 

@@ -45,11 +45,10 @@ def test_the_pythons_of_the_lock_are_published(metadata: Message) -> None:
     ("airflow", "extras", "overridden"),
     [
         pytest.param("3.3.1", EXTRAS, {}, id="3.3.1"),
-        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on and the Spark provider of 3.3.1, for a
-        # Spark beside Airflow its own client, and an OpenLineage that knows names of checks.
+        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on and the Spark provider of 3.3.1.
         pytest.param(
             "3.2.1",
-            ("azure", "cli", "s3", OF_SPARK_4_1),
+            ("azure", "cli", "openlineage", "s3", OF_SPARK_4_1),
             {"apache-airflow": "3.2.1", "apache-airflow-providers-apache-spark": "6.3.1"},
             id="3.2.1",
         ),
