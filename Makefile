@@ -19,7 +19,7 @@ PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 TESTS := tests include/local_onelake/tests
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars stores classes format lint test promise test-all test-rest test-nightly test-about simulate seeded-bugs up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores classes format lint test promise test-all test-rest test-nightly test-about simulate seeded-bugs matrix up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ simulate: setup ## SCHEDULES=N (10000) of writers, of statements, and of new tab
 
 seeded-bugs: setup ## Put small bugs into the code, one at a time: the tests named for each must fail (ARGS="--only vacuum")
 	$(BIN)/python -m tests.seeded_bugs $(ARGS)
+
+matrix: classes ## The tests that name what another Airflow, Spark or Python changes, on each of seven (CELL=airflow-3.2: on one)
+	@$(BIN)/python -m tests.matrix $(CELL)
 
 up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background (ONELAKE=1: on a local OneLake; in containers: docs/compose.md)
 	@$(if $(ONELAKE),LOCAL_ONELAKE=1) $(LOCAL) up

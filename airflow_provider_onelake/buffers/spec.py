@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.beginnings import Beginning
-from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
-from airflow_provider_onelake.buffers.reads import Reads
 from airflow_provider_onelake.choices import GONE, OnFailedCheck, OnRerun, OnUnexpectedRows, PublishMode, chosen
-from airflow_provider_onelake.log.commits import PublishedWriter
-from airflow_provider_onelake.log.partitions import PartitionPredicate
-from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.modes import Append, Mode, mode_from, mode_of
 from airflow_provider_onelake.templates import is_final, text_or_none
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.buffers.beginnings import Beginning
+    from airflow_provider_onelake.buffers.identity import WriterIdentity
+    from airflow_provider_onelake.buffers.reads import Reads
+    from airflow_provider_onelake.log.commits import PublishedWriter
+    from airflow_provider_onelake.log.partitions import PartitionPredicate
+    from airflow_provider_onelake.log.snapshot import Snapshot
 
 _NOT_TERMS = ("attempt", "task", "message", "began", "source")
 _NOT_ALWAYS = ("message", "checks", "on_failed_check", "planned", "reads", "began", "source")
@@ -148,6 +150,8 @@ class WriteSpec(Promise):
         :param snapshot: whose partition columns count.
         :raises InvalidWriteError: the predicate is not on partition columns.
         """
+        from airflow_provider_onelake.log.partitions import PartitionPredicate
+
         parts = self.predicates
         return PartitionPredicate.parse_all(parts, snapshot.partitioning) if parts else None
 
@@ -165,6 +169,10 @@ class WriteSpec(Promise):
 
         :param value: as it stands in the buffer's version 0.
         """
+        from airflow_provider_onelake.buffers.beginnings import Beginning
+        from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
+        from airflow_provider_onelake.buffers.reads import Reads
+
         # A buffer that an earlier release staged has no message, no checks and no reads.
         known = {f.name: value[f.name] for f in attrs.fields(cls) if f.name in value or f.name not in _NOT_ALWAYS}
         who = dict(known["identity"])
