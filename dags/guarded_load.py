@@ -1,4 +1,4 @@
-"""A load that tells: whoever waits for the rows hears of it when they are late, or when some of them are left out."""
+"""A load that tells those who wait when its rows are late, or when some of them are left out (Airflow 3.3)."""
 
 # [START howto_deadline]
 from datetime import timedelta

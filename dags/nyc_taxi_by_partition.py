@@ -1,4 +1,4 @@
-"""NYC taxi trips on a partition timetable: a run is a month, and a month that is run again replaces itself."""
+"""NYC taxi trips on a partition timetable: a run is a month, which replaces itself if it is run again (Airflow 3.3)."""
 
 from __future__ import annotations
 

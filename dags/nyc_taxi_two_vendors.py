@@ -1,4 +1,4 @@
-"""NYC taxi trips: two vendors' writers load one Delta table at the same time, month by month."""
+"""NYC taxi trips: two vendors' writers load one Delta table at the same time, month by month (Airflow 3.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DAGs that a table's commits start: each commit, or each partition that a load touched."""
+"""DAGs that a table's commits start: each commit, or each partition that a load touched (Airflow 3.3)."""
 
 from __future__ import annotations
 

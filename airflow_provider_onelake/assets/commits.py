@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 from airflow.sdk import Asset, get_current_context
 
+from airflow_provider_onelake._airflow import check_has
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.triggers.delta_log import IN_FLIGHT
 
@@ -97,8 +98,12 @@ def commits(events: Iterable[Any]) -> list[TableCommit]:
     partition gets the commits of its own events.
 
     :param events: of one asset, as Airflow hands them to the run; others than a table's are passed over.
-    :raises InvalidWriteError: the task does not have the asset among its inlets.
+    :raises InvalidWriteError: the task does not have the asset among its inlets; or Airflow is older than 3.3, and
+        keeps nothing for an asset.
     """
+    check_has(
+        "commits()", "Read the table from the version on that your task has read last, which it must keep itself."
+    )
     handed = list(events)
     if not handed:
         return []

@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetWatcher
 
+from airflow_provider_onelake._airflow import check_has
 from airflow_provider_onelake.assets.uris import asset_uri
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
@@ -36,8 +37,13 @@ def table_asset(
     :param onelake_conn_id: the connection. Default: ``onelake_default``.
     :param arguments: more of Airflow's ``Asset``.
     :raises AddressError: the address is no table's.
+    :raises InvalidWriteError: ``partitioned_by`` is given, and Airflow is older than 3.3.
     """
     by = [partitioned_by] if isinstance(partitioned_by, str) else list(partitioned_by)
+    if by:
+        check_has(
+            f"partitioned_by={partitioned_by!r}", "Leave it out: a load is then one event, which names its partitions."
+        )
     uri = asset_uri(table, onelake_conn_id, f"by={','.join(by)}" if by else "")
     extra = {**arguments.pop("extra", {}), **({PARTITIONED_BY: by} if by else {})}
     return Asset(name=name or uri, uri=uri, extra=extra, **arguments)

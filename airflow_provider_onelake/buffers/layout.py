@@ -8,6 +8,7 @@ staged/<writer>/<attempt>/_reads/_delta_log/  the log of what the writer reads o
 staged/<writer>/<attempt>/_checked.json       what the writer's checks say of the buffer's rows (verdict.py)
 staged/<writer>/<attempt>/_closed.json        the buffer is published, or set aside (markers.py)
 staged/_begun/<digest>.json                   at which version of the table a load began (beginnings.py)
+staged/_tries/<digest>-<try>.json             what a try keeps for the next ones, before Airflow 3.3 (task_state.py)
 staged/scan-<digest>/_delta_log/              the log of a shared scan (scan.py)
 staged/scan-<digest>/onelake_writer=<writer>/ the files that it wrote for a writer, who makes them a buffer of its own
 staged/compaction-<digest>/<attempt>/         the private table of a compaction (maintenance/shadow.py)
@@ -103,6 +104,19 @@ def beginning_path(load: str) -> str:
     :param load: its id, with what tells a rerun from the first run.
     """
     return f"{STAGED_DIRECTORY}/_begun/{hashlib.sha256(load.encode()).hexdigest()[:16]}.json"
+
+
+TRIES = f"{STAGED_DIRECTORY}/_tries/"
+"""Where what tries keep for the next ones lies."""
+
+
+def try_path(task: str, number: int) -> str:
+    """Return the path of what a try of a task keeps for the next ones.
+
+    :param task: its name in its run, with the start of the run.
+    :param number: of the try. A late write of an older try changes nothing of a newer one's.
+    """
+    return f"{TRIES}{hashlib.sha256(task.encode()).hexdigest()[:16]}-{number}.json"
 
 
 _COMPACTIONS = f"{STAGED_DIRECTORY}/compaction-"

@@ -118,7 +118,7 @@ def _address(name: str) -> str:
 def _hook(connection: str) -> Iterator[OneLakeHook]:
     """Give the hook of a connection, and say what to do if the connection is not found."""
     # Airflow takes seconds to import, so only those who need it wait for it.
-    from airflow.sdk.exceptions import AirflowNotFoundException
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
     from airflow_provider_onelake.hooks.onelake import OneLakeHook
 

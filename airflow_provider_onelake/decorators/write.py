@@ -7,8 +7,9 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from airflow.providers.common.compat.sdk import KeywordParameters
 from airflow.sdk import BaseHook
-from airflow.sdk.bases.decorator import DecoratedOperator, KeywordParameters, TaskDecorator, task_decorator_factory
+from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.spark import engine_class

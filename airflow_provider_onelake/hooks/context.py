@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake._airflow import check_has
 from airflow_provider_onelake.exceptions import TransientError
 from airflow_provider_onelake.task_run import TaskRun
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
     from airflow_provider_onelake.buffers.claims import Start
+    from airflow_provider_onelake.fabric.operations import NoteStore
 
 _DEED = "onelake_deed"
 """The key of the start in the task's state store, which survives retries and clears until the run is deleted."""
@@ -91,8 +93,11 @@ def _cron_partition(context: Context) -> str | None:
 
 def _former_name(context: Context) -> str | None:
     """Return the name that the run had before other ticks with its key were looked for; ``None`` if it has it still."""
-    timetable, key = _cron_partitions(context), str(context["dag_run"].partition_key)
-    if timetable is None or not _tells_all(key, _key_format(timetable)):
+    timetable = _cron_partitions(context)
+    if timetable is None:
+        return None
+    key = str(context["dag_run"].partition_key)
+    if not _tells_all(key, _key_format(timetable)):
         return None
     name = f"partition:{key}"
     return name if name != _cron_partition(context) else None
@@ -101,7 +106,9 @@ def _former_name(context: Context) -> str | None:
 def _may_be_former(context: Context) -> bool:
     """Say whether a task may have begun before it kept the name of its run; one that keeps no start keeps no name."""
     store = context.get("task_state_store")
-    known = store.get(_DEED) if store is not None else None
+    if store is None:
+        return False  # Releases that gave the former name need Airflow 3.3.
+    known = store.get(_DEED)
     return not isinstance(known, Mapping) or _RUN not in known
 
 
@@ -111,7 +118,15 @@ def _cron_partitions(context: Context) -> Any:
     timetable = getattr(dag, "timetable", None)
     # Compare names, because Airflow's core and its SDK each have a class of this name.
     of_cron = any(kind.__name__ == "CronPartitionTimetable" for kind in type(timetable).__mro__)
-    return timetable if of_cron and run.partition_date is not None and run.partition_key is not None else None
+    if not of_cron or getattr(run, "partition_key", None) is None:
+        return None
+    if not hasattr(run, "partition_date"):
+        # By another name, Airflow 3.3 would not know the run's load again.
+        check_has(
+            f"The name of a load in the partition {run.partition_key!r} of a CronPartitionTimetable",
+            "Take a CronDataIntervalTimetable. Nothing was touched.",
+        )
+    return timetable if run.partition_date is not None else None
 
 
 def _key_format(timetable: Any) -> str:
@@ -173,7 +188,7 @@ def life_of(context: Context) -> dict[str, Any]:
     return {"began": began.isoformat() if began is not None else None, "clears": clears_of(context)}
 
 
-def start_of(context: Context) -> Start:
+def start_of(context: Context, state: NoteStore) -> Start:
     """Return the start that a try belongs to: the task's first start or last clear (protocol: generation).
 
     The task instance keeps the start. The field ``max_tries`` tells a clear from a retry: a clear sets it to the tries
@@ -181,15 +196,16 @@ def start_of(context: Context) -> Start:
     deleted and made again keeps nothing, so its tasks begin new starts.
 
     :param context: the context of the running task.
+    :param state: what the task instance keeps over its tries.
     :returns: the start, the same for every retry, and for a try that comes back from the triggerer.
     :raises TransientError: the run is one of several of its partition, and it is not known when the run began.
     """
     from airflow_provider_onelake.buffers.claims import Start
 
-    ti, run, kept = context["ti"], context["dag_run"], context["task_state_store"]
+    ti, run = context["ti"], context["dag_run"]
     retries, life = context["task"].retries or 0, life_of(context)
     clears = life["clears"]
-    known = kept.get(_DEED)
+    known = state.get(_DEED)
     known = known if isinstance(known, Mapping) else {}
     if known and not _cleared(known, ti, retries, clears):
         task_start = Start.from_json(known["deed"])
@@ -221,7 +237,7 @@ def start_of(context: Context) -> Start:
     if not known or _RUN in known:
         now[_RUN] = run_name(context)
     if now != known:
-        kept.set(_DEED, now)
+        state.set(_DEED, now)
     return task_start
 
 

@@ -15,8 +15,8 @@ from airflow.sdk import BaseOperatorLink
 from airflow_provider_onelake.exceptions import OneLakeError
 
 if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import TaskInstanceKey
     from airflow.sdk import BaseOperator
-    from airflow.sdk.types import TaskInstanceKey
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """What stands below ``staged``: who is at work there, and which logs are no longer needed.
 
-Only the ``_delta_log`` of a buffer or a compaction is ever deleted here. The data files of a published buffer are the
-table's. A full VACUUM of the table takes the files of an abandoned one after the table's retention.
+Only the ``_delta_log`` of a buffer or a compaction, and what old tries kept, is ever deleted here. The data files of a
+published buffer are the table's. A full VACUUM of the table takes the files of an abandoned one after the table's
+retention.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.buffers.buffer import record_in
-from airflow_provider_onelake.buffers.layout import AttemptDirectory, WriterDirectory, attempt_directory, is_share
+from airflow_provider_onelake.buffers.layout import (
+    TRIES,
+    AttemptDirectory,
+    WriterDirectory,
+    attempt_directory,
+    is_share,
+)
 from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
@@ -80,7 +87,7 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Staged]:
     """Delete the logs of closed buffers and compactions, and of open or complete ones that were abandoned.
 
     The markers of closed buffers stay, and a missing one is written, as a rerun reads from them where its rows are.
-    Calling again is safe.
+    Calling again is safe. What tries kept for the next ones goes once it is older than the table's retention too.
 
     :param older_than: nothing younger is touched. It must exceed the longest time that a writer takes from its first to
         its last file and until its load is reconciled.
@@ -93,6 +100,11 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Staged]:
     snapshot = log.snapshot_or_none()
     if snapshot is None:
         return []
+    # A task may be retried or cleared for as long as its rows count as being written.
+    ends = log.clock.now() - max(older_than, timedelta(days=snapshot.retention_days))
+    for info in listing:
+        if info.path.startswith(TRIES) and info.modified < ends:
+            log.store.delete(info.path)
     cleaned = []
     for staged in survey(log, snapshot, listing, older_than):
         if staged.age < older_than or staged.state is StagedState.IN_FLIGHT:

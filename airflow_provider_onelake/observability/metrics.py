@@ -125,10 +125,10 @@ class Metrics:
 
     @staticmethod
     def _emit(send: Callable[[Any], None]) -> None:
-        from airflow.sdk.observability import stats
+        from airflow.providers.common.compat.sdk import Stats
 
         try:
-            send(stats)
+            send(Stats)
         except Exception as error:
             # Do not fail the task: what is reported has happened already, and rows may be in the table.
             logger.warning("A metric could not be sent: %s", error)

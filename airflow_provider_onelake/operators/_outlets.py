@@ -171,7 +171,7 @@ def _segment(spelling: str | None) -> str:
 
 
 def _warn_of_keys_that_start_nothing(context: Context, assets: Sequence[Asset], table: str) -> None:
-    run_key = context["dag_run"].partition_key
+    run_key = getattr(context["dag_run"], "partition_key", None)
     plain = [asset.name for asset in assets if PARTITIONED_BY not in asset.extra]
     if run_key is not None and plain:
         logger.warning(

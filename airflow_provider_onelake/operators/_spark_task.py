@@ -9,12 +9,13 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperator
-from airflow.sdk.configuration import conf
 
 from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
+from airflow_provider_onelake.hooks.task_state import TaskState
 from airflow_provider_onelake.links.onelake import LINKS, LakehouseLink, SparkUiLink, TableLink, show
 from airflow_provider_onelake.links.view import page_of
 from airflow_provider_onelake.observability.lineage import Lineage, facets_of
@@ -43,6 +44,7 @@ class TableTaskOperator(BaseOperator):
     _ti: Any = None
     _table: Table | None = None
     _lineage: Lineage | None = None
+    _came_back: bool = False
     follows: str | None = None
     """The id of the reconcile task that stands before this one in a write group; its load may have made no table."""
 
@@ -55,6 +57,13 @@ class TableTaskOperator(BaseOperator):
     def fabric(self) -> FabricHook:
         """The hook of Fabric, beside the lakehouse."""
         return FabricHook(lakehouse=self.hook)
+
+    def task_state(self, context: Context) -> TaskState:
+        """Return what the task keeps over its tries.
+
+        :param context: of the running task.
+        """
+        return TaskState(context, self.hook.namespace, lambda: self.hook.table(self.table).log.store, self._came_back)
 
     def begin(self, context: Context) -> Table:
         """Open the table, say once where it is, and show the links to its pages.

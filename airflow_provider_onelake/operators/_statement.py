@@ -28,7 +28,7 @@ class StatementOperator(TableTaskOperator):
         """
         return {
             "run": task_run_of(context),
-            "task_start": start_of(context),
+            "task_start": start_of(context, self.task_state(context)),
             "namespace": self.hook.namespace,
             "message": rendered_message(self.commit_message),
         }

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.configuration import conf
+from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_onelake.choices import check_choice
 from airflow_provider_onelake.exceptions import (
@@ -98,10 +98,10 @@ class _RefreshOperator(TableTaskOperator):
             table = self.begin(context)
             if self.is_without_table(context, table):
                 return None
-            client = self._client()
+            client, state = self._client(), self.task_state(context)
             note = Note.open(
-                context["task_state_store"],
-                start_of(context).id,
+                state,
+                start_of(context, state).id,
                 {"table": str(table), "version": self._number(), "target": client.id, **self._request()},
                 partial(self._wanted, table),
                 table.log.digest,
@@ -126,7 +126,7 @@ class _RefreshOperator(TableTaskOperator):
         :returns: what ``execute`` returns.
         """
         self.log.info("Back from the triggerer: %s", event.get("reason"))
-        self._waited = event.get("refresh")
+        self._waited, self._came_back = event.get("refresh"), True
         # Unwrap execute(): Airflow's guard against calling execute() directly would warn of this call.
         return inspect.unwrap(type(self).execute)(self, context)
 

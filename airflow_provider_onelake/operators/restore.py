@@ -106,7 +106,8 @@ class OneLakeRestoreOperator(TableTaskOperator):
             version, instant = self._target()
             message = rendered_message(self.commit_message)
             table = self.begin(context)
-            task_start, kept = start_of(context), context["task_state_store"]
+            state = self.task_state(context)
+            task_start = start_of(context, state)
             # A person may have corrected the task between two tries. What an earlier one decided then counts no more.
             asked = {
                 "deed": task_start.id,
@@ -116,11 +117,11 @@ class OneLakeRestoreOperator(TableTaskOperator):
             }
 
             def first_look(decide: Callable[[], Decision]) -> Decision:
-                known: Any = kept.get(_FIRST_LOOK)
+                known: Any = state.get(_FIRST_LOOK)
                 if not isinstance(known, Mapping) or any(known.get(name) != value for name, value in asked.items()):
                     (newest, digest), wanted = decide()
                     known = {**asked, "newest": newest, "digest": digest, "wanted": wanted}
-                    kept.set(_FIRST_LOOK, known)
+                    state.set(_FIRST_LOOK, known)
                 return (int(known["newest"]), known["digest"]), int(known["wanted"])
 
             done = Restoration(

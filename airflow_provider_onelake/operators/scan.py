@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
-from airflow.sdk.exceptions import TaskDeferralError
 
+from airflow_provider_onelake._airflow import TaskDeferralError
 from airflow_provider_onelake.buffers.spec import Promise
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
 from airflow_provider_onelake.hooks.context import life_of, start_of, task_run_of
@@ -169,7 +169,10 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
         for name in _OF_ALL:
             check_rendered(name, getattr(self, name))
         self._check_upstream(context)
-        task_start, run = start_of(context), task_run_of(context).found_in(table.log, self.hook.namespace)
+        task_start, run = (
+            start_of(context, self.task_state(context)),
+            task_run_of(context).found_in(table.log, self.hook.namespace),
+        )
         terms = WriteTerms(
             query=Query(source=self.source, steps=self.steps or {}),
             promise=Promise(checks=self.checks or {}, on_failed_check=self.on_failed_check),

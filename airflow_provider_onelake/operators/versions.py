@@ -91,7 +91,7 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
                 lambda: snapshot_of(table.log, version, timestamp).version,
                 task_in_words(run.dag, run.label, run.run_id, self.hook.namespace),
                 owner=run.owner(self.hook.namespace),
-                task_start=start_of(context),
+                task_start=start_of(context, self.task_state(context)),
                 asked=f"{version} {timestamp}",
                 try_number=run.number,
                 lasts=self.keep_for,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_onelake.buffers.spec import Promise
 from airflow_provider_onelake.choices import OnSetAside, Policy, PublishMode, chosen
@@ -319,7 +319,10 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
         from airflow_provider_onelake.writes.orphans import check_former_name
 
         with terminal_errors_fail(self.hook):
-            terms, task_start, run = self.terms(), start_of(context), task_run_of(context)
+            terms, run = self.terms(), task_run_of(context)
+            # Below Airflow 3.3 the table's store is asked, which may refuse it.
+            with self.errors_explained():
+                task_start = start_of(context, self.task_state(context))
             key = text_or_none(self.writer) or key_of(self, context, run.map_index)
             # Our default map_index_template shows this key as the label of the mapped task.
             context["writer"] = key  # type: ignore[typeddict-unknown-key]

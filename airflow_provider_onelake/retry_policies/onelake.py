@@ -8,8 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from airflow.sdk import RetryDecision, RetryPolicy
 
+from airflow_provider_onelake._airflow import RetryDecision, RetryPolicy, check_has
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     OneLakeError,
@@ -54,12 +54,14 @@ class OneLakeRetryPolicy(RetryPolicy):
         together. Default: 30.
     :param longest_delay: the longest pause, in seconds or as a ``timedelta``. Default: 600.
     :raises ValueError: a delay is negative, or the longest is shorter than the first.
+    :raises InvalidWriteError: Airflow is older than 3.3, which asks no policy.
     """
 
     first_delay: timedelta = attrs.field(default=timedelta(seconds=30), converter=_span)
     longest_delay: timedelta = attrs.field(default=timedelta(minutes=10), converter=_span)
 
     def __attrs_post_init__(self) -> None:
+        check_has(type(self).__name__, "Leave it out: the package's tasks fail at once where a person has to act.")
         if not timedelta() <= self.first_delay <= self.longest_delay:
             raise ValueError(
                 f"first_delay is {self.first_delay}, longest_delay {self.longest_delay}: neither may be negative, "

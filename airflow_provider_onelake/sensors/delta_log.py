@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, XComArg, conf
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException, conf
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, XComArg
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_awaited, check_one_thing, watch_for

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg, chain
 
+from airflow_provider_onelake._airflow import NO_RETRY_POLICY, RELEASE
 from airflow_provider_onelake.buffers.spec import Promise
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnSetAside, Policy, PublishMode, check_choice
 from airflow_provider_onelake.exceptions import InvalidWriteError
@@ -28,7 +29,7 @@ from airflow_provider_onelake.operators._parameters import (
 from airflow_provider_onelake.operators._roles import is_writer
 from airflow_provider_onelake.operators._shared_scan import OF_SCAN, is_branch, sharable_tasks, value_of
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._writers_of_run import check_mapped_key
+from airflow_provider_onelake.operators._writers_of_run import OUR_LABEL, check_mapped_key
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.refresh import (
@@ -51,7 +52,7 @@ _NO_POOL = "default_pool"
 
 # Airflow runs the scan where it runs the writers, because both need the same Spark and the same store.
 _RUN_AS_WRITERS = (
-    *("pool", "pool_slots", "queue", "executor", "executor_config", "run_as_user", "priority_weight", "weight_rule"),
+    *("pool", "pool_slots", "queue", "executor", "executor_config", "run_as_user", "priority_weight"),
     *("retry_delay", "retry_exponential_backoff", "max_retry_delay"),
 )
 # What the DAG's default_args mean for its own tasks. A scan that waits for another run, is left out, or fails for a
@@ -64,7 +65,7 @@ _OWN_OF_SCAN: Mapping[str, Any] = {
     "outlets": None,
     "pre_execute": None,
     "post_execute": None,
-    "retry_policy": None,
+    **NO_RETRY_POLICY,
     **{f"on_{event}_callback": None for event in ("execute", "failure", "success", "retry", "skipped")},
     "execution_timeout": None,
     "do_xcom_push": True,
@@ -314,6 +315,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
             # Set the pool here: a mapped task takes it only from default_args, which would apply to other tasks too.
             if self.pool is not None and task.pool == _NO_POOL:
                 task.pool = self.pool
+            if task.map_index_template is None and RELEASE < (3, 3):
+                # There, partial() does not know the operator's default.
+                task.map_index_template = OUR_LABEL
             check_mapped_key(task)
             # Refuse a writer that differs in one of these, because reconcile would settle it by the wrong rules.
             for name in ("table", "publish", "on_conflict", "on_set_aside", "onelake_conn_id"):
@@ -403,6 +407,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
             **_OWN_OF_SCAN,
             **{name: getattr(first, name) for name in _RUN_AS_WRITERS},
         )
+        # Airflow 3.1 takes its object not as an argument.
+        scan.weight_rule = first.weight_rule
         for before in first.upstream_list:
             before >> scan
         chain(scan, tasks)

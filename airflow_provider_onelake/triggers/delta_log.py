@@ -20,7 +20,7 @@ from airflow_provider_onelake.triggers.asking import LONGEST_PAUSE, asking
 from airflow_provider_onelake.triggers.feed import LogFeed, NewCommits, Poll, Position
 
 if TYPE_CHECKING:
-    from airflow.triggers.shared_stream import SharedStreamProducer
+    from airflow_provider_onelake._airflow import SharedStreamProducer
 
 IN_FLIGHT = 200
 """The most versions that a watcher reads beyond the last one that Airflow confirmed. A crash may repeat as many."""
@@ -45,7 +45,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
     twice, and ``assets.commits`` drops the repeated ones (``docs/events.md``). The watermark includes a digest of the
     version's log entry. A table that was made again has another digest, and is followed from its first version. A table
     that was only away has the same digest, and the watcher continues. All watchers of a table in one triggerer share
-    one poll, whatever their filters.
+    one poll, whatever their filters. Before Airflow 3.3 there is no watermark, and each watcher polls for itself.
 
     If a store does not answer, the trigger asks again. If the table does not exist, the trigger waits. If versions were
     cleaned up before the trigger saw them, the trigger logs them, names them in the next event (``missed``), and
@@ -80,6 +80,8 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
     poll_interval: float = 5.0
     _position: Position | None = attrs.field(default=None, init=False)
     _confirmed: int = attrs.field(default=0, init=False)
+    # Airflow sets it, since 3.3.
+    asset_state_store: Any = attrs.field(default=None, init=False)
 
     @property
     def watermark(self) -> str:
@@ -183,6 +185,12 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
 
         :returns: the events.
         """
+        if self.asset_state_store is None:
+            self.log.warning(
+                "%s: no watermark is kept, which needs Airflow 3.3. What is committed while no triggerer runs is no "
+                "event.",
+                self.table,
+            )
 
         async def polls() -> AsyncIterator[Poll]:
             async for poll, _ in LogFeed(self.table, self.onelake_conn_id, self.poll_interval).open_stream():

@@ -22,8 +22,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
-from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
+from airflow_provider_onelake._airflow import AdvanceItem, SharedStreamProducer
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     CorruptLogError,

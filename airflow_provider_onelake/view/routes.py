@@ -358,8 +358,9 @@ def _errors_as_http() -> Iterator[None]:
     An error that nobody foresaw is in the API server's log. The page says no more of it than its type, as its message
     may hold anything.
     """
-    from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSecretsBackendAccessDenied
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
+    from airflow_provider_onelake._airflow import AirflowSecretsBackendAccessDenied
     from airflow_provider_onelake.exceptions import OneLakeError, TableNotFoundError, TransientError, with_page
 
     try:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, task
-from airflow.sdk.exceptions import AirflowSkipException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup

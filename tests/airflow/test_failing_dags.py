@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_onelake.hooks.spark import engine_for
 from tests.support.airflow_dags import load_dag, run_dag, states
@@ -16,6 +15,7 @@ from tests.support.engines import FakeEngine
 from tests.support.failing_dags import FILES, HALF_A_KEY, PARSE, said
 from tests.support.messages import has_its_point_in_sight
 from tests.support.spark import Server
+from tests.support.versions import dag_bag
 
 WITH_SPARK = ("missing_column",)
 
@@ -36,7 +36,7 @@ def fails(file: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("file", [f for f in FILES if said(f)[0] == PARSE], ids=lambda file: file.stem)
 def test_a_dag_that_airflow_refuses_when_it_is_parsed(file: Path, airflow_home: Path) -> None:
-    bag = DagBag(dag_folder=file, bundle_path=file.parent)
+    bag = dag_bag().DagBag(dag_folder=file, bundle_path=file.parent)
     assert not bag.dags
     ((_, trace),) = bag.import_errors.items()
     # Of what the whole DAG shows to be wrong, Airflow leaves out where the error's class is.

@@ -254,7 +254,7 @@ class Deployment(Lake):
         writer, identity = instance.writer, plan.load.writer(instance.writer.key)
         context = airflow.context(instance)
         self.lives.setdefault((plan.load.id, number), (airflow.began, airflow.clears))
-        task_start = start_of(context)
+        task_start = start_of(context, context["task_state_store"])
         airflow.tell(instance, task_start)
 
         def work(said: Said) -> Publication | Skip | None:

@@ -9,19 +9,21 @@ from typing import Any
 import pendulum
 from airflow.sdk import DAG
 
+from tests.support.versions import dag_bag
+
 JANUARY, FEBRUARY = (pendulum.datetime(2019, month, 1, tz="UTC") for month in (1, 2))
 
 
 def store_dag(dag: DAG) -> None:
     """Put a DAG that a test has made into Airflow's database, as the DAG processor does."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
+    dagbag = dag_bag()
     DagBundlesManager().sync_bundles_to_db()
-    bag = DagBag(dag_folder=os.devnull, bundle_path=Path(os.devnull))
+    bag = dagbag.DagBag(dag_folder=os.devnull, bundle_path=Path(os.devnull))
     dag.fileloc = __file__
     bag.bag_dag(dag)
-    sync_bag_to_db(bag, "dags-folder", None)
+    dagbag.sync_bag_to_db(bag, "dags-folder", None)
 
 
 def run_dag(dag: DAG, **arguments: Any) -> Any:
@@ -76,8 +78,6 @@ def xcom(run: Any, task_id: str, key: str = "return_value", map_index: int = -1)
 
 def load_dag(file: Path, dag_id: str) -> DAG:
     """The DAG of a file, as Airflow parses it."""
-    from airflow.dag_processing.dagbag import DagBag
-
-    bag = DagBag(dag_folder=file, bundle_path=file.parent)
+    bag = dag_bag().DagBag(dag_folder=file, bundle_path=file.parent)
     assert not bag.import_errors, bag.import_errors
     return bag.dags[dag_id]

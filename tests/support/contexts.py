@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,22 +48,26 @@ class Kept(dict[str, Any]):
 
 
 _KEPT: dict[tuple[Any, ...], Kept] = {}
+# How often the runs were deleted and made again; each life of a run has another start.
+_LIVES = [0]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
     """What task instances keep, they keep for one test."""
-    _KEPT.clear()
+    delete_runs()
     yield
-    _KEPT.clear()
+    delete_runs()
 
 
 def context_of(
-    task: Any, logical_date: datetime | None = JANUARY, *, clears: int = 0, began: datetime = JANUARY, **ti: Any
+    task: Any, logical_date: datetime | None = JANUARY, *, clears: int = 0, began: datetime | None = None, **ti: Any
 ) -> Any:
     """The context of a try of a task; what a task instance of a run keeps, its next try finds."""
+    from airflow_provider_onelake._airflow import RELEASE
+
     fake = FakeTaskInstance(task_id=task.task_id, **ti)
-    return {
+    context = {
         "task": task,
         "ti": fake,
         "dag_run": SimpleNamespace(
@@ -71,11 +75,17 @@ def context_of(
             run_id=fake.run_id,
             partition_date=None,
             partition_key=None,
-            start_date=began,
+            start_date=JANUARY + _LIVES[0] * timedelta(seconds=1) if began is None else began,
             clear_number=clears,
         ),
-        "task_state_store": _KEPT.setdefault((fake.dag_id, fake.task_id, fake.run_id, fake.map_index), Kept()),
     }
+    return {**context, "task_state_store": kept_of(context)} if RELEASE >= (3, 3) else context
+
+
+def kept_of(context: Any) -> Kept:
+    """What the task instance of a context keeps, wherever that is."""
+    ti = context["ti"]
+    return _KEPT.setdefault((ti.dag_id, ti.task_id, ti.run_id, ti.map_index), Kept())
 
 
 def before_reconcile(make: Callable[[], Any]) -> Any:
@@ -94,6 +104,7 @@ def before_reconcile(make: Callable[[], Any]) -> Any:
 def delete_runs() -> None:
     """Delete every run: what its task instances kept goes with it."""
     _KEPT.clear()
+    _LIVES[0] += 1
 
 
 def connect(monkeypatch: Any, hook: type, **extra: Any) -> None:

@@ -13,7 +13,7 @@ class GuardedSecrets(BaseSecretsBackend):
     """It knows nothing, and lets no other backend answer for the connection :data:`DENIED`."""
 
     def get_connection(self, conn_id: str, *asked: Any, **more: Any) -> None:
-        from airflow.sdk.exceptions import AirflowSecretsBackendAccessDenied
+        from airflow_provider_onelake._airflow import AirflowSecretsBackendAccessDenied
 
         if conn_id == DENIED:
             raise AirflowSecretsBackendAccessDenied("hush")

@@ -10,9 +10,9 @@ from typing import Any
 
 import attrs
 import pytest
-from airflow.triggers.shared_stream import SharedStreamManager
 
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+from tests.support.versions import skip_below
 
 # Seconds that a condition is waited for; less where tests are to fail, as with a bug put into the code.
 PATIENCE = float(os.environ.get("TESTS_PATIENCE", "60"))
@@ -56,6 +56,9 @@ class Triggerer:
     """Runs watchers as Airflow's ``TriggerRunner.run_trigger`` does, one asset each."""
 
     def __init__(self, database: Database, **watchers: DeltaLogTrigger) -> None:
+        skip_below("3.3", "shared streams of triggers")
+        from airflow.triggers.shared_stream import SharedStreamManager
+
         self.database = database
         database.triggerers.append(self)
         self.manager = SharedStreamManager()
@@ -66,7 +69,7 @@ class Triggerer:
             self.start(asset, watcher)
 
     def start(self, asset: str, watcher: DeltaLogTrigger) -> None:
-        watcher.asset_state_store = self.database.store(asset)  # type: ignore[assignment]
+        watcher.asset_state_store = self.database.store(asset)
         self.tasks.append(asyncio.create_task(self._run(len(self.tasks), asset, watcher)))
 
     async def _run(self, trigger_id: int, asset: str, watcher: DeltaLogTrigger) -> None:

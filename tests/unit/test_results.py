@@ -9,8 +9,8 @@ from typing import Any, NotRequired, get_origin, get_type_hints
 
 import attrs
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.hooks.onelake import OneLakeHook

@@ -32,7 +32,9 @@ PROVIDER = "apache-airflow-providers-apache-spark"
 
 # Airflow's own environment variables hold keys and connections, so they are not passed to Spark.
 _AIRFLOWS = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_")
-_RESOLVED = ("master", "deploy_mode", "namespace", "spark_binary", "rest_scheme", "rest_port")
+_RESOLVED = ("master", "deploy_mode", "namespace", "spark_binary")
+# The provider has them since it can follow drivers on all three kinds of clusters; that of Airflow 3.2.1 cannot.
+_IN_CLUSTER_MODE = ("rest_scheme", "rest_port")
 _TERM_SECONDS = 5
 _KILL_SECONDS = 3
 _START_SECONDS = 30
@@ -56,7 +58,8 @@ class SubmitHook:
         self._ended = threading.Event()
         self._stopping = threading.Event()
         self._private("_submit_sp")
-        if missing := [name for name in _RESOLVED if name not in self.resolved]:
+        more = _IN_CLUSTER_MODE if self.resolved.get("deploy_mode") == "cluster" else ()
+        if missing := [name for name in (*_RESOLVED, *more) if name not in self.resolved]:
             raise _unknown(f"_connection[{missing[0]!r}]")
 
     @property

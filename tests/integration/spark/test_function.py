@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from deltalake import write_deltalake
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError, SparkJobTimeoutError, SparkQueryError

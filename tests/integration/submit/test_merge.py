@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook

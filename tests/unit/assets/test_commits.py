@@ -15,7 +15,9 @@ from airflow_provider_onelake.assets import commits as module
 from airflow_provider_onelake.assets.commits import COMMITS, TableCommit, commits
 from airflow_provider_onelake.following.watch import describe
 from tests.support.tables import commit_of, foreign_append, make_table
+from tests.support.versions import needs_airflow
 
+pytestmark = needs_airflow("3.3", "a store for an asset")
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 TRIPS = Asset("trips", uri="delta://onelake_default/Tables/trips")
 

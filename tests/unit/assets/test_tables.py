@@ -12,6 +12,7 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+from tests.support.versions import needs_airflow
 
 
 def test_a_tables_asset_is_called_like_its_uri_unless_it_has_a_name() -> None:
@@ -20,6 +21,7 @@ def test_a_tables_asset_is_called_like_its_uri_unless_it_has_a_name() -> None:
     assert table_asset("Tables/trips", "trips", group="taxi", extra={"a": 1}).extra == {"a": 1}
 
 
+@needs_airflow("3.3", "events for partitions")
 def test_a_partitioned_asset_says_by_what() -> None:
     by_month = table_asset("Tables/trips", "trips_by_month", partitioned_by="month")
     assert by_month.extra == {"partitioned_by": ["month"]}

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, task
-from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.buffers.identity import ledger_id
 from airflow_provider_onelake.decorators.write import OneLakeWriteDecoratedOperator, onelake_write_task

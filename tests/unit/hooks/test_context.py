@@ -9,7 +9,8 @@ from typing import Any, Self
 
 import attrs
 import pytest
-from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, CronPartitionTimetable, TaskGroup
+from airflow.sdk import DAG, BaseOperator, TaskGroup
+from airflow.timetables.interval import CronDataIntervalTimetable
 
 from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.buffers.identity import Load
@@ -19,7 +20,12 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from airflow_provider_onelake.task_run import TaskRun
-from tests.support.contexts import Kept, context_of, delete_runs
+from tests.support.contexts import Kept, context_of, delete_runs, kept_of
+from tests.support.versions import cron_partitions, needs_airflow, skip_below
+
+
+def started(context: Any) -> Start:
+    return start_of(context, context.get("task_state_store", kept_of(context)))
 
 
 @attrs.define
@@ -54,7 +60,7 @@ class Instance:
     def task_start(self) -> Start:
         task = BaseOperator(task_id="write", retries=self.retries)
         counters = {"max_tries": self.max_tries, "try_number": self.tries, "clears": self.clears}
-        return start_of(context_of(task, **counters))
+        return started(context_of(task, **counters))
 
 
 @pytest.mark.parametrize(
@@ -110,12 +116,12 @@ def test_a_run_that_is_deleted_and_made_again_is_a_new_deed() -> None:
     task = BaseOperator(task_id="write")
     context = context_of(task)
     context["dag_run"].start_date += timedelta(days=1)
-    second = start_of(context)
+    second = started(context)
     assert first.id != second.id
     assert first.precedes(second)
     delete_runs()
     # Also where its first try died before it got here.
-    assert start_of(context_of(task, try_number=2)).id not in (first.id, second.id)
+    assert started(context_of(task, try_number=2)).id not in (first.id, second.id)
 
 
 def test_the_run_is_its_logical_date_in_utc() -> None:
@@ -130,6 +136,7 @@ def partition_context(schedule: Any, *, cleared: int = 0, kept: Any = None, **ru
 
     What the task instance keeps from try to try may be given.
     """
+    skip_below("3.2", "timetables of partitions")
     with DAG("taxi", schedule=schedule):
         task = BaseOperator(task_id="write", retries=2)
     context = context_of(task, None, max_tries=2 + cleared, try_number=1 + cleared, clears=cleared)
@@ -145,10 +152,10 @@ def partition_run(schedule: Any, **run: Any) -> TaskRun:
 
 
 def partition_deed(schedule: Any, **run: Any) -> Start:
-    return start_of(partition_context(schedule, **run))
+    return started(partition_context(schedule, **run))
 
 
-MONTHS = CronPartitionTimetable("@monthly", timezone="UTC", key_format="%Y-%m")
+MONTHS = cron_partitions("@monthly", timezone="UTC", key_format="%Y-%m")
 
 
 def test_every_run_of_a_cron_partition_is_the_same_run() -> None:
@@ -158,7 +165,7 @@ def test_every_run_of_a_cron_partition_is_the_same_run() -> None:
 
 
 def test_a_run_by_hand_is_the_partition_that_the_timetable_makes() -> None:
-    at_six = CronPartitionTimetable("0 6 * * *", timezone="UTC", key_format="%Y-%m-%d")
+    at_six = cron_partitions("0 6 * * *", timezone="UTC", key_format="%Y-%m-%d")
     dates = [datetime(2019, 1, 2, hour, tzinfo=UTC) for hour in (6, 0)]
     found = [partition_run(at_six, partition_key="2019-01-02", partition_date=date).run for date in dates]
     assert found == ["partition:2019-01-02"] * 2
@@ -166,7 +173,7 @@ def test_a_run_by_hand_is_the_partition_that_the_timetable_makes() -> None:
 
 @pytest.mark.parametrize(("key_format", "key"), [("%m", "01"), ("%H:%M", "00:00"), ("%Y-W%W", "2019-W05")], ids=str)
 def test_a_key_that_more_dates_have_is_told_by_its_date_too(key_format: str, key: str) -> None:
-    timetable = CronPartitionTimetable("@weekly", timezone="UTC", key_format=key_format)
+    timetable = cron_partitions("@weekly", timezone="UTC", key_format=key_format)
     dates = [datetime(year, 1, 1, tzinfo=UTC) for year in (2019, 2020)]
     runs = {partition_run(timetable, partition_key=key, partition_date=date).run for date in dates}
     assert runs == {f"partition:{key} {year}-01-01T00:00:00+00:00" for year in (2019, 2020)}
@@ -199,10 +206,12 @@ SIX_HOURS = [f"2024-10-28T{hour}:00" for hour in ("00", "06", "12", "18")]
     ],
 )
 @pytest.mark.parametrize("by_core", [False, True])
+@needs_airflow("3.3", "dates of partitions")
 def test_ticks_with_one_key_are_apart(timetable: dict[str, Any], key: str, dates: Sequence[str], by_core: bool) -> None:
+    skip_below("3.2", "timetables of partitions")
     from airflow.timetables.trigger import CronPartitionTimetable as Core
 
-    schedule = (Core if by_core else CronPartitionTimetable)(**timetable)
+    schedule = (Core if by_core else cron_partitions)(**timetable)
     instants = [datetime.fromisoformat(f"{date}+00:00") for date in dates]
     found = [partition_run(schedule, partition_key=key, partition_date=instant) for instant in instants]
     assert [run.run for run in found] == [f"partition:{key} {date}:00+00:00" for date in dates]
@@ -221,7 +230,7 @@ def test_ticks_with_one_key_are_apart(timetable: dict[str, Any], key: str, dates
     ],
 )
 def test_a_key_of_one_tick_is_the_name(timetable: dict[str, Any], key: str, date: str) -> None:
-    schedule = CronPartitionTimetable(**timetable)
+    schedule = cron_partitions(**timetable)
     run = partition_run(schedule, partition_key=key, partition_date=datetime.fromisoformat(f"{date}+00:00"))
     assert (run.run, run.former) == (f"partition:{key}", None)
 
@@ -315,6 +324,6 @@ def test_a_load_name_stands_for_the_dag_in_the_load_and_nowhere_else(name: str |
     run = task_run_of(context)
     assert run.load("prod") == Load("prod", dag, "load", "2019-01-01T00:00:00+00:00")
     assert run.owner("prod") == "prod/taxi_v2/load.write/manual__1"
-    assert start_of(context).dag == "taxi_v2"
+    assert started(context).dag == "taxi_v2"
     # A run of another DAG may have that name too.
     assert shares_its_name(context) is (name is not None)

@@ -15,6 +15,7 @@ from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from tests.support.contexts import connect
+from tests.support.versions import needs_airflow
 
 
 def test_the_provider_info_is_what_airflow_expects() -> None:
@@ -59,6 +60,7 @@ def test_the_provider_info_names_every_link() -> None:
     assert found == set(get_provider_info()["extra-links"])
 
 
+@needs_airflow("3.2", "forms of connections by a provider's metadata")
 def test_airflow_finds_the_connection_type_and_its_form() -> None:
     from airflow.providers_manager import ProvidersManager
 
@@ -98,6 +100,7 @@ def test_settings_come_from_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.parametrize("extra", ["[1]", "7", "hush"])
+@needs_airflow("3.2", "a word for a connection that is broken")
 def test_an_extra_that_is_no_json_object_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, extra: str) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
     with pytest.raises(CredentialsError, match="connection onelake_default has an extra that is no JSON") as caught:

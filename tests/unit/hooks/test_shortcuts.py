@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.assets.commits import commits

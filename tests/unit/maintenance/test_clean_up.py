@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.layout import CLOSED
+from airflow_provider_onelake.buffers.layout import CLOSED, try_path
 from airflow_provider_onelake.buffers.markers import read_marker, write_marker
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
@@ -231,3 +231,12 @@ def test_an_age_of_nothing_is_refused(log: DeltaLog, age: timedelta) -> None:
 
 def test_where_there_is_no_table_there_is_nothing_to_clean_up(tmp_path: Path) -> None:
     assert clean_up(local_log(tmp_path / "none"), WEEK) == []
+
+
+def test_what_tries_kept_goes_once_it_is_older_than_the_tables_retention(log: DeltaLog) -> None:
+    for number in (1, 2, 3):
+        log.store.put(try_path("task", number), b"{}")
+    grow_old(log, try_path("task", 1))
+    grow_old(log, try_path("task", 2), days=2)
+    assert clean_up(log, timedelta(days=1)) == []
+    assert {path for path in files(log) if "_tries" in path} == {try_path("task", 2), try_path("task", 3)}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.hooks.onelake import OneLakeHook

@@ -21,15 +21,15 @@ METRICS = Metrics.of(FakeTaskInstance(), TABLE)
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    from airflow.sdk.observability import stats
+    from airflow.providers.common.compat.sdk import Stats
 
     found: Sent = []
 
     def keep(name: str, value: float, *, tags: dict[str, str]) -> None:
         found.append((name, value, tags))
 
-    monkeypatch.setattr(stats, "incr", keep)
-    monkeypatch.setattr(stats, "timing", keep)
+    monkeypatch.setattr(Stats, "incr", keep)
+    monkeypatch.setattr(Stats, "timing", keep)
     return found
 
 
@@ -82,11 +82,11 @@ def test_upkeep(sent: Sent) -> None:
 def test_a_report_that_cannot_be_sent_fails_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from airflow.sdk.observability import stats
+    from airflow.providers.common.compat.sdk import Stats
 
     def fails(*_: Any, **__: Any) -> None:
         raise OSError("no route to the server")
 
-    monkeypatch.setattr(stats, "incr", fails)
+    monkeypatch.setattr(Stats, "incr", fails)
     METRICS.written({"status": "published", "reruns": 0})
     assert "no route to the server" in caplog.text

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk import DAG, XComArg
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.buffers.markers import set_aside

@@ -27,6 +27,7 @@ from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
 from airflow_provider_onelake.writes.report import Report, WriterOutcome
 from tests.support.tables import foreign_append, make_table
+from tests.support.versions import needs_airflow
 
 
 @attrs.define
@@ -105,6 +106,7 @@ def test_assets_that_name_a_shortcuts_target_are_told_once_each_by_an_alias(tmp_
         tell(tmp_path / "fails", report(1), by_path, alias, others=["onelake://w/i/Tables/x"])
 
 
+@needs_airflow("3.3", "events for partitions")
 def test_an_alias_is_only_there_for_assets_of_tables_that_may_be_in_onelake() -> None:
     path, whole = table_asset("Tables/trips"), table_asset("onelake://w/i.Lakehouse/Tables/t", "t")
     by_month = table_asset("Tables/trips", "by_month", partitioned_by="month")
@@ -132,11 +134,13 @@ def test_a_shortcuts_table_has_the_uris_of_its_target(monkeypatch: pytest.Monkey
     assert uris(f"{guids}/Tables/own", f"{guids}/Tables/link") == spellings
 
 
+@needs_airflow("3.3", "events for partitions")
 def test_a_partitioned_assets_event_is_one_for_each_partition(tmp_path: Path) -> None:
     by_month = table_asset("Tables/trips", "by_month", partitioned_by="month")
     assert tell(tmp_path, report(1, 2), by_month)[by_month].keys == ["2019-01", NO_VALUE]
 
 
+@needs_airflow("3.3", "events for partitions")
 def test_what_is_repeated_for_each_partition_does_not_grow_with_their_number(tmp_path: Path) -> None:
     log = make_table(tmp_path)
     by_month, whole = table_asset("Tables/trips", "by_month", partitioned_by="month"), table_asset("Tables/trips")
@@ -154,6 +158,7 @@ def test_what_is_repeated_for_each_partition_does_not_grow_with_their_number(tmp
     assert sizes[1] <= sizes[0] + 10
 
 
+@needs_airflow("3.3", "events for partitions")
 def test_many_commits_tell_each_partition_of_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlets, "_MOST_COMMITS", 1)
     by_month, whole = table_asset("Tables/trips", "by_month", partitioned_by="month"), table_asset("Tables/trips")
@@ -164,6 +169,7 @@ def test_many_commits_tell_each_partition_of_the_last(tmp_path: Path, monkeypatc
     assert events[by_month].keys == ["2019-01", NO_VALUE]
 
 
+@needs_airflow("3.3", "events for partitions")
 def test_plain_assets_of_a_partitions_run_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = make_table(tmp_path)
     foreign_append(log, {"2019-01": [1]})
@@ -179,11 +185,13 @@ def test_a_load_that_published_nothing_tells_nothing(tmp_path: Path) -> None:
     assert tell(tmp_path, report(None), table_asset("Tables/trips")) == {}
 
 
+@needs_airflow("3.3", "events for partitions")
 def test_a_column_that_is_no_partition_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidWriteError, match="partitioned by month"):
         tell(tmp_path, report(1), table_asset("Tables/trips", partitioned_by=["month", "id"]))
 
 
+@needs_airflow("3.3", "events for partitions")
 def test_a_partition_that_makes_no_key_is_refused_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Events, "__getitem__", lambda self, asset: Strict())
     with pytest.raises(InvalidWriteError, match="at most 250 characters"):

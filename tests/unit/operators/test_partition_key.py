@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, CronPartitionTimetable
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG
 
 from airflow_provider_onelake.decorators.write import OneLakeWriteDecoratedOperator
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from tests.support.contexts import context_of
+from tests.support.versions import cron_partitions, needs_airflow
+
+pytestmark = needs_airflow("3.2", "partition keys")
 
 
 def rendered(key: str | None, kind: type = OneLakeWriteOperator, *, native: bool = False, **fields: Any) -> Any:
     """An operator and its context, after Airflow rendered it."""
-    months = CronPartitionTimetable("@monthly", timezone="UTC", key_format="%Y-%m")
+    months = cron_partitions("@monthly", timezone="UTC", key_format="%Y-%m")
     with DAG("taxi", schedule=months, render_template_as_native_obj=native):
         task = kind(**{"task_id": "write", "table": "Tables/trips", "source": FileSource("/x"), **fields})
     context = context_of(task, None)

@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
 from obstore.store import MemoryStore
 
 from airflow_provider_onelake.exceptions import InvalidWriteError

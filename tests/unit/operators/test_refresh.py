@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import httpx
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, RefreshFailedError, StoreUnavailableError

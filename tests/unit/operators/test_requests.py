@@ -20,6 +20,7 @@ from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.stores import InRounds
 from tests.support.tables import ids, make_table
+from tests.support.versions import needs_airflow
 
 FIRST, NEXT = "_delta_log/00000000000000000000.json", "_delta_log/00000000000000000001.json"
 AN_APPEND_OF_ONE_FILE = [
@@ -50,6 +51,7 @@ AN_APPEND_OF_ONE_FILE = [
 MOST = 20
 
 
+@needs_airflow("3.3", "a store for what a task keeps")
 def test_an_append_asks_this_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_table(tmp_path / "Tables/trips")
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))

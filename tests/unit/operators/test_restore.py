@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
@@ -20,6 +20,7 @@ from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.operators.restore import OneLakeRestoreOperator
 from tests.support.contexts import connect, context_of
 from tests.support.tables import cleaned_up, foreign_append, ids, landed_at, make_table, newest
+from tests.support.versions import needs_airflow
 
 NOON = datetime(2019, 1, 31, 12, tzinfo=UTC)
 
@@ -79,6 +80,7 @@ def test_a_retry_does_nothing_and_a_clear_restores_again(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize("versions", [2, 3, 5])
+@needs_airflow("3.3", "a store for what a task keeps")
 def test_a_retry_leaves_a_table_made_again_alone(log: DeltaLog, monkeypatch: pytest.MonkeyPatch, versions: int) -> None:
     task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1, on_newer_commit="undo")
     with monkeypatch.context() as broken:

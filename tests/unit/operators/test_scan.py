@@ -11,8 +11,8 @@ from typing import Any
 
 import attrs
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
 from airflow.sdk import DAG, Asset, Label, chain
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.buffers.identity import Load

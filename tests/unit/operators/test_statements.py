@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_onelake.exceptions import ConflictError, ObjectNotFoundError, StoreUnavailableError
 from airflow_provider_onelake.operators._parameters import terminal_errors_fail

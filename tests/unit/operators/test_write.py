@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import DAG, TaskGroup
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.checks import rows_like_last
@@ -29,6 +29,7 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import LOAD, ids
+from tests.support.versions import needs_airflow
 
 SOURCE = FileSource("/data/x.json", format="json")
 
@@ -265,6 +266,7 @@ def test_partition_columns_are_given_in_several_forms(given: Any, columns: list[
     assert partition_columns(given) == columns
 
 
+@needs_airflow("3.3", "a store for what a task keeps")
 def test_a_writer_says_who_it_is_before_anything_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, OneLakeHook)
     task = write(table="no lakehouse", writer="w")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 from airflow.sdk import DAG, PokeReturnValue
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -24,6 +24,7 @@ from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.contexts import Kept, connect, context_of
 from tests.support.tables import LOAD, foreign_append, local_log, make_table, stage, writer_spec
+from tests.support.versions import needs_airflow
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +154,7 @@ def test_it_pokes_here_where_it_is_not_deferrable(tmp_path: Path) -> None:
     assert poked.xcom_value["version"] == 2
 
 
+@needs_airflow("3.3", "a store for what a task keeps")
 def test_rescheduled_pokes_go_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     log = make_table(tmp_path / "trips")
     context = context_of(sensor(operation="OPTIMIZE", mode="reschedule"))
@@ -189,6 +191,7 @@ def test_notes_of_a_dead_process_do_not_contradict(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("way", [{"deferrable": True}, {}, {"mode": "reschedule"}], ids=str)
+@needs_airflow("3.3", "a store for what a task keeps")
 def test_a_retry_sees_what_was_committed_since_the_first_try_began(tmp_path: Path, way: dict[str, Any]) -> None:
     log = make_table(tmp_path / "trips")
     first = sensor(operation="OPTIMIZE", **way)
@@ -212,6 +215,7 @@ def test_a_retry_sees_what_was_committed_since_the_first_try_began(tmp_path: Pat
     assert once()["version"] == 1
 
 
+@needs_airflow("3.3", "a store for what a task keeps")
 def test_a_retry_whose_table_was_corrected_waits_for_a_commit_that_is_still_to_come(tmp_path: Path) -> None:
     make_table(tmp_path / "trips")
     context = context_of(sensor(operation="OPTIMIZE"))
@@ -241,7 +245,7 @@ def test_where_airflow_keeps_nothing_for_a_task_it_waits_all_the_same(tmp_path: 
     foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]})
     task = sensor(version=1)
     context = context_of(task)
-    del context["task_state_store"]
+    context.pop("task_state_store", None)
     assert task.poke(context).xcom_value == {"version": 1}
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.buffers.buffer import Buffer, read_open_buffer, read_staged

@@ -9,8 +9,8 @@ from typing import Any
 
 import attrs
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake.buffers.buffer import read_open_buffer
 from airflow_provider_onelake.buffers.markers import read_marker, set_aside

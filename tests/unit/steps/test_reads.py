@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.buffers.layout import reads_path
 from airflow_provider_onelake.buffers.markers import read_marker

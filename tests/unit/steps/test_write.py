@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_onelake.buffers.buffer import read_buffer
 from airflow_provider_onelake.buffers.markers import read_marker, set_aside

@@ -16,6 +16,7 @@ from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.versions import needs_airflow
 
 SOURCE = FileSource("/x")
 
@@ -303,6 +304,7 @@ def test_a_label_that_says_what_each_is_makes_keys_and_so_may_a_list_that_anothe
     assert len(build(inside).tasks) == 6
 
 
+@needs_airflow("3.2", "DagSerialization")
 def test_the_dag_can_be_serialised() -> None:
     from airflow.serialization.serialized_objects import DagSerialization
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
 from airflow_provider_onelake.exceptions import StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook

@@ -28,6 +28,7 @@ from airflow_provider_onelake.view.lakehouse import LakehousePlugin
 from airflow_provider_onelake.view.routes import app
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.tables import LOAD, foreign_append, local_log, make_table, stage, writer_spec
+from tests.support.versions import needs_airflow
 
 HERE = "/lakehouses/onelake_default"
 ROUTES = [route for route in app.routes if isinstance(route, APIRoute)]
@@ -243,6 +244,7 @@ def test_a_connection_without_a_lakehouse_shows_nothing(signed_in: TestClient, m
         ('{"lakehouse": "/data?"}', "The connection's `lakehouse`, of 6 characters, is refused"),
     ],
 )
+@needs_airflow("3.2", "a word for a connection that is broken")
 def test_a_broken_connection_is_named_and_takes_no_other_down(
     signed_in: TestClient, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, extra: str, said: str
 ) -> None:

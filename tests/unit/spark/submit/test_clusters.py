@@ -21,6 +21,9 @@ from airflow_provider_onelake.storage.spark import spark_access
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.cluster_mode import DRIVER, ERROR, RESULT, Master, OneJob, rest_server, says, spool, submitted
 from tests.support.fake_submit import FakeSubmit, option, settings
+from tests.support.versions import needs_newer_provider
+
+pytestmark = needs_newer_provider("follows drivers")
 
 NewEngine = Callable[..., SubmitEngine]
 

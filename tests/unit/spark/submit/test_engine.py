@@ -22,6 +22,7 @@ from airflow_provider_onelake.spark.submit import hook
 from airflow_provider_onelake.spark.submit.engine import SubmitEngine
 from airflow_provider_onelake.storage.spark import SparkAccess
 from tests.support.fake_submit import FakeSubmit, option, settings
+from tests.support.versions import needs_newer_provider
 
 Connect = Callable[..., SubmitEngine]
 SECRET = "s3cr3t/+value"
@@ -238,6 +239,7 @@ def test_a_result_is_raised_as_the_typed_error(
     assert str(error.get("message", "")) in str(raised.value)
 
 
+@needs_newer_provider("tells the last lines of spark-submit")
 def test_a_driver_without_a_result_says_its_last_lines_without_secrets(submit: FakeSubmit, connect: Connect) -> None:
     submit.does("print('java.lang.OutOfMemoryError', os.environ['AWS_SECRET_ACCESS_KEY']); sys.exit(137)")
     with pytest.raises(errors.SparkJobError, match=r"without a result[\s\S]*OutOfMemoryError") as raised:

@@ -13,6 +13,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow_provider_onelake.exceptions import SparkSetUpError
 from airflow_provider_onelake.spark.submit.clusters import Standalone, cluster_of
 from airflow_provider_onelake.spark.submit.hook import SubmitHook
+from tests.support.versions import needs_newer_provider
 
 
 @pytest.fixture
@@ -24,6 +25,7 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SparkSubmitHook]:
     return make
 
 
+@needs_newer_provider("follows drivers")
 def test_the_installed_provider_says_where_a_connection_leads(connect: Callable[..., SparkSubmitHook]) -> None:
     extra = {"deploy-mode": "cluster", "rest-port": "6067", "rest-scheme": "https", "spark-binary": "spark3-submit"}
     found = SubmitHook(connect("spark://m:7077", **extra))
@@ -32,6 +34,7 @@ def test_the_installed_provider_says_where_a_connection_leads(connect: Callable[
     assert cluster_of(found, {}) == Standalone("https://m:6067")
 
 
+@needs_newer_provider("follows drivers")
 def test_the_installed_provider_takes_what_cluster_mode_asks_of_it() -> None:
     taken = inspect.signature(SparkSubmitHook.__init__).parameters
     wanted = {"conf", "conn_id", "jars", "packages", "py_files", "java_class", "name", "application_args"}
@@ -40,6 +43,7 @@ def test_the_installed_provider_takes_what_cluster_mode_asks_of_it() -> None:
     assert inspect.signature(SparkSubmitHook.submit).parameters["kwargs"].kind is inspect.Parameter.VAR_KEYWORD
 
 
+@needs_newer_provider("follows drivers")
 def test_the_drivers_id(
     connect: Callable[..., SparkSubmitHook], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,6 +54,19 @@ def test_the_drivers_id(
     found = SubmitHook(connect("spark://m:7077", **{"deploy-mode": "cluster"}))
     assert found.run("app.jar", {}) is None
     assert found.driver == "driver-20261121-0007"
+
+
+def test_a_provider_that_cannot_follow_drivers_is_refused_by_name_in_cluster_mode_only(
+    connect: Callable[..., SparkSubmitHook],
+) -> None:
+    for extra in ({}, {"deploy-mode": "cluster"}):
+        hook = connect("spark://m:7077", **extra)
+        hook._connection.pop("rest_scheme", None)  # type: ignore[typeddict-item]
+        if not extra:
+            SubmitHook(hook)
+            continue
+        with pytest.raises(SparkSetUpError, match=r"has no _connection\['rest_scheme'\].*Nothing was submitted"):
+            SubmitHook(hook)
 
 
 @pytest.mark.parametrize("name", ["_connection", "_submit_sp"])

@@ -16,6 +16,9 @@ from airflow_provider_onelake.spark.submit.package import job_package
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.cluster_mode import NAME, RESULT, Pods, says, spool, submitted
 from tests.support.fake_submit import FakeSubmit, option, settings
+from tests.support.versions import needs_newer_provider
+
+pytestmark = needs_newer_provider("follows drivers")
 
 NewEngine = Callable[..., SubmitEngine]
 

@@ -20,6 +20,9 @@ from airflow_provider_onelake.spark.submit.package import job_package
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support import cluster_mode
 from tests.support.fake_submit import FakeSubmit, option, settings
+from tests.support.versions import needs_newer_provider
+
+pytestmark = needs_newer_provider("follows drivers")
 
 NewEngine = Callable[..., SubmitEngine]
 
