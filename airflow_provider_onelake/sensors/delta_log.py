@@ -11,6 +11,7 @@ import attrs
 from airflow.providers.common.compat.sdk import AirflowFailException, conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, XComArg
 
+from airflow_provider_onelake._airflow import check_has
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_awaited, check_one_thing, watch_for
 from airflow_provider_onelake.hooks.context import load_name, task_run_of, write_group
@@ -224,6 +225,12 @@ class DeltaLogSensor(BaseSensorOperator):
         # A person may have corrected the task between two tries: a version of another table says nothing of this one.
         self._noted = noted if isinstance(noted, Mapping) and noted.get("asked") == self._question(log) else {}
         after = self._noted.get("version", _number("after", self.after))
+        if after is None and awaited.writers is None and self.reschedule and not self.deferrable:
+            # Each poke is a process of its own, which would begin at the version of then.
+            check_has(
+                f"{self.task_id}: a sensor with mode='reschedule' and without `after`",
+                "Nothing was waited for: say `after`, or wait in the triggerer (deferrable=True).",
+            )
         return watch_for(log, awaited, after, self._noted.get("digest"))
 
     def _question(self, log: DeltaLog) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 from airflow.sdk import DAG, PokeReturnValue
 
+from airflow_provider_onelake import _airflow
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -167,6 +168,18 @@ def test_rescheduled_pokes_go_on_where_the_last_one_stopped(tmp_path: Path) -> N
     poked = sensor(operation="OPTIMIZE", mode="reschedule").poke(context)
     assert poked.is_done
     assert poked.xcom_value["version"] == 1
+
+
+def test_where_airflow_keeps_nothing_pokes_of_several_processes_need_a_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(tmp_path / "trips")
+    monkeypatch.setattr(_airflow, "RELEASE", (3, 2))
+    context = context_of(sensor(operation="OPTIMIZE"))
+    with pytest.raises(AirflowFailException, match="mode='reschedule' and without `after` needs Airflow 3.3"):
+        sensor(operation="OPTIMIZE", mode="reschedule").poke(context)
+    assert not sensor(operation="OPTIMIZE", mode="reschedule", after=0).poke(context)
+    assert not sensor(operation="OPTIMIZE").poke(context)
 
 
 @pytest.mark.parametrize("notes", [0, 1])
