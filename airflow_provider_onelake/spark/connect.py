@@ -211,7 +211,7 @@ class _Running:
         from pyspark.sql.connect.client import DefaultChannelBuilder
         from pyspark.sql.connect.session import SparkSession
 
-        from airflow_provider_onelake.spark.functions import QueryRecorder
+        from airflow_provider_onelake.spark.functions import OldSql, QueryRecorder
 
         _silence_pyspark()
         self.session_id = str(uuid.uuid4())
@@ -224,6 +224,7 @@ class _Running:
         self._isolated = isinstance(job, StageJob) and job.rows is not None
         if self._isolated:
             channel.add_interceptor(self.queries)
+        channel.add_interceptor(OldSql())
         # By default, gRPC's pause between connects doubles up to two minutes, and every call in a pause fails at once.
         channel.setChannelOption("grpc.initial_reconnect_backoff_ms", 200)
         channel.setChannelOption("grpc.min_reconnect_backoff_ms", 1000 * _CONNECT_SECONDS)

@@ -44,8 +44,12 @@ _CONDITIONS: dict[type[OneLakeError], str] = {
     SparkJobError: "DELTA_CONCURRENT OPERATION_CANCELED OPERATION_CANCELLED",
     # The server was restarted, or has dropped the session.
     SparkUnavailableError: "INVALID_HANDLE NO_ACTIVE_SESSION RESPONSE_ALREADY_RECEIVED",
-    # A raise_error() or assert_true() does not like a row.
-    SparkQueryError: "USER_RAISED_EXCEPTION",
+    # A raise_error() or assert_true() does not like a row. With the others, a value cannot be read or computed; Spark
+    # 3.5 has no SQLSTATEs in the text of a cause.
+    SparkQueryError: (
+        "USER_RAISED_EXCEPTION MALFORMED_RECORD CANNOT_PARSE_ CAST_ DIVIDE_BY_ZERO ARITHMETIC_OVERFLOW NUMERIC_ "
+        "INVALID_ARRAY_INDEX"
+    ),
     # These only wrap another error, and the wrapped error decides.
     OneLakeError: "TASK_WRITE_FAILED FAILED_EXECUTE_UDF FAILED_READ_FILE _LEGACY_ERROR_TEMP",
 }
@@ -56,6 +60,16 @@ _STATES: dict[str, type[OneLakeError]] = {
     "22": SparkQueryError,
     "42": SparkQueryError,
     "0A": SparkQueryError,
+}
+
+# The SQLSTATE class of pyspark's exceptions, as a Spark Connect server of 3.5 gives a condition without a SQLSTATE.
+_STATES_OF_CLASSES = {
+    "ParseException": "42",
+    "AnalysisException": "42",
+    "IllegalArgumentException": "42",
+    "ArithmeticException": "22",
+    "DateTimeException": "22",
+    "NumberFormatException": "22",
 }
 
 # Errors that Spark passes on from Hadoop, the JVM or a store have no condition, so their text decides.
@@ -253,11 +267,12 @@ def _conditions(error: BaseException, texts: list[str]) -> Iterator[tuple[str, s
     """Yield conditions with their SQLSTATEs: the error's own, then those in the text of its causes."""
     own = condition_of(error)
     if own:
-        yield own, getattr(error, "getSqlState", lambda: None)() or ""
+        state = getattr(error, "getSqlState", lambda: None)() or ""
+        yield own, state or _STATES_OF_CLASSES.get(type(error).__name__, "")
     for text in texts:
         for found in _NAMED.finditer(text):
-            state = _SQLSTATE.search(text, found.end())
-            yield found[1], state[1] if state else ""
+            later = _SQLSTATE.search(text, found.end())
+            yield found[1], later[1] if later else ""
 
 
 def _texts(error: BaseException) -> Iterator[str]:

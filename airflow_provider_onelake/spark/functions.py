@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 
 
+class OldSql(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
+    """Writes a statement where servers of Spark 3.5 read it too. Newer servers read only where pyspark 4 writes it."""
+
+    def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        """Send a request on to the server; the parameters are those of :class:`QueryRecorder`."""
+        if hasattr(request, "plan") and request.plan.command.HasField("sql_command"):
+            command = request.plan.command.sql_command
+            command.sql = command.input.sql.query
+        return continuation(client_call_details, request)
+
+
 class QueryRecorder(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
     """Keeps the queries that a session sends to Spark while a function makes rows."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 _YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"
 
 _CONNECT = "pyspark.sql.connect.session"
+_NAMED = re.compile(r"\s*\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
 
 WHOLE_FILES = {
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -32,8 +34,21 @@ def is_connect(spark: SparkSession) -> bool:
 
 def condition_of(error: Any) -> str | None:
     """Return the condition of an error of pyspark; ``None`` if the error has none."""
-    condition: str | None = getattr(error, "getCondition", lambda: None)()
+    # pyspark 3.5 has another name for it, and a Spark Connect server of 3.5 puts it in front of the text alone.
+    ask = getattr(error, "getCondition", getattr(error, "getErrorClass", lambda: None))
+    named = _NAMED.match(str(error))
+    condition: str | None = ask() or (named[1] if named else None)
     return condition
+
+
+def settings_of(spark: SparkSession) -> Mapping[str, str]:
+    """Return all settings of a session."""
+    try:
+        found: Mapping[str, str] = spark.conf.getAll
+    except AttributeError:
+        # pyspark 3.5 has no such attribute.
+        return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+    return found
 
 
 def configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
@@ -59,7 +74,7 @@ def application(spark: SparkSession) -> dict[str, Any]:
     :param spark: a session.
     :returns: ``application_id``, and ``ui``, its address for people as far as that outlives a driver.
     """
-    settings: Mapping[str, str] = spark.conf.getAll
+    settings = settings_of(spark)
     return {"application_id": settings.get("spark.app.id"), "ui": lasting_ui(settings)}
 
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_onelake.spark.jobs.application import condition_of
+from airflow_provider_onelake.spark.jobs.application import condition_of, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import SparkSession
 
 _BY_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
@@ -30,7 +28,7 @@ def check_delta(spark: SparkSession, table_uri: str) -> None:
     :param table_uri: of the job's table, as Spark addresses it; there need not be one.
     :raises Exception: Spark's own error says what is missing.
     """
-    settings: Mapping[str, str] = spark.conf.getAll
+    settings = settings_of(spark)
     if any("delta" in settings.get(name, "").lower() for name in _BY_SETTINGS):
         # Spark only warns of an extension that it cannot load. A catalog that it cannot load fails every query, this
         # one first.

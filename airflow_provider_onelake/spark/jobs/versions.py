@@ -15,7 +15,7 @@ from airflow_provider_onelake.spark.jobs.set_up import SparkIsNotSetUpError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LEAST: Mapping[str, tuple[int, int]] = {"Spark": (4, 0), "Delta Lake": (4, 0), "Python": (3, 10)}
+LEAST: Mapping[str, tuple[int, int]] = {"Spark": (3, 5), "Delta Lake": (3, 2), "Python": (3, 10)}
 """The oldest version with which jobs have been run, of each part."""
 
 _NUMBERS = re.compile(r"(\d+)\.(\d+)")

@@ -1,10 +1,11 @@
-"""Spark's errors by condition, SQLSTATE and causes; texts as Spark 4.2 and Delta 4.4 give them."""
+"""Spark's errors by condition, SQLSTATE and causes; texts as Spark 4.2 and Delta 4.4 give them, some as 3.5."""
 
 from __future__ import annotations
 
 from enum import Enum
 
 import pytest
+from pyspark.errors.exceptions.connect import AnalysisException, IllegalArgumentException, ParseException
 
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
@@ -56,6 +57,9 @@ class SaidError(Exception):
         return self._said[3]
 
 
+OLD_WRAPPED = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times: org.apache.spark.SparkException: \
+[TASK_WRITE_FAILED] Task failed while writing rows to file:/t.
+Caused by: org.apache.spark.SparkException: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records."""
 WRAPPED = """org.apache.spark.SparkException
 \tat org.apache.spark.[NOT_A.CONDITION](Frame.scala:1)
 Caused by: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows. SQLSTATE: 58030
@@ -97,6 +101,15 @@ while reading file file:///f.parquet. SQLSTATE: KD001"""
         pytest.param(SaidError("", "USER_RAISED_EXCEPTION", "P0001"), SparkQueryError, id="raised on purpose"),
         pytest.param(SaidError("Relative path in absolute URI: .10:00.crc"), SparkQueryError, id="colon in a name"),
         pytest.param(SaidError("Job aborted due to stage failure: executor lost"), SparkJobError, id="unknown"),
+        pytest.param(ParseException(message="\n[PARSE_SYNTAX_ERROR] Syntax"), SparkQueryError, id="syntax in 3.5"),
+        pytest.param(AnalysisException(message="[TABLE_OR_VIEW_NOT_FOUND] t"), SparkQueryError, id="no table in 3.5"),
+        pytest.param(
+            IllegalArgumentException(message="[DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST] c"),
+            SparkQueryError,
+            id="no column in 3.5",
+        ),
+        pytest.param(AnalysisException(message="HiveException: no metastore"), SparkJobError, id="no metastore in 3.5"),
+        pytest.param(SaidError(OLD_WRAPPED), SparkQueryError, id="bad record in 3.5"),
         pytest.param(ValueError("Cannot invoke RPC on closed channel!"), SparkUnavailableError, id="closed channel"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 from pyspark.sql.connect.proto import base_pb2 as pb
 
-from airflow_provider_onelake.spark.functions import QueryRecorder
+from airflow_provider_onelake.spark.functions import OldSql, QueryRecorder
 
 
 class Client:
@@ -110,3 +110,13 @@ def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch, before: s
     assert os.environ.get(name) == before
     send(asked, query())
     assert len([text for text in asked.texts(Client()) if text == "/lake/trips"]) == 1
+
+
+def test_a_statement_stands_where_spark_3_5_reads_it_too() -> None:
+    answers = [
+        OldSql().intercept_unary_stream(lambda details, sent: (details, sent), "details", request)
+        for request in (command(), query(), pb.ReattachExecuteRequest())
+    ]
+    whole = command()
+    whole.plan.command.sql_command.sql = "SELECT * FROM delta.`/lake/other`"
+    assert answers == [("details", whole), ("details", query()), ("details", pb.ReattachExecuteRequest())]

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.spark.jobs.application import application, driver_ui, lasting_ui
+from airflow_provider_onelake.spark.jobs.application import (
+    application,
+    condition_of,
+    driver_ui,
+    lasting_ui,
+    settings_of,
+)
 
 YARN = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"
 
@@ -47,3 +53,33 @@ def test_a_job_tells_its_application() -> None:
     spark: Any = SimpleNamespace(conf=SimpleNamespace(getAll={"spark.app.id": "app-1", "spark.driver.host": "d"}))
     # The driver's own UI ends with it.
     assert application(spark) == {"application_id": "app-1", "ui": None}
+
+
+def test_a_session_of_pyspark_3_5_says_its_settings_by_sql() -> None:
+    rows = [{"key": "spark.app.id", "value": "app-1"}]
+    spark: Any = SimpleNamespace(
+        conf=SimpleNamespace(), sql=lambda text: SimpleNamespace(collect=lambda: rows if text == "SET" else [])
+    )
+    assert settings_of(spark) == {"spark.app.id": "app-1"}
+    assert application(spark)["application_id"] == "app-1"
+
+
+class OldError(Exception):
+    """As pyspark 3.5 has them."""
+
+    def getErrorClass(self) -> str | None:  # noqa: N802
+        return "PATH_NOT_FOUND" if self.args else None
+
+
+@pytest.mark.parametrize(
+    ("error", "condition"),
+    [
+        pytest.param(OldError("there is nothing"), "PATH_NOT_FOUND", id="by-its-old-name"),
+        pytest.param(ValueError("[PATH_NOT_FOUND] Path does not exist: /t"), "PATH_NOT_FOUND", id="in-the-text"),
+        pytest.param(ValueError("\n[A_NAME.AND_MORE] Syntax"), "A_NAME.AND_MORE", id="in-the-second-line"),
+        pytest.param(ValueError("of [PATH_NOT_FOUND]"), None, id="not-at-the-beginning"),
+        pytest.param(OldError(), None, id="none"),
+    ],
+)
+def test_the_condition_of_an_error(error: Exception, condition: str | None) -> None:
+    assert condition_of(error) == condition

@@ -127,12 +127,12 @@ def test_a_driver_says_first_what_whoever_submitted_calls_it(tmp_path: Path, ses
 
 
 def test_a_spark_that_is_too_old_is_refused(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "versions", lambda _: {"Spark": "3.5.5", "Delta Lake": "3.2.1", "Python": "3.11.9"})
+    monkeypatch.setattr(driver, "versions", lambda _: {"Spark": "3.4.1", "Delta Lake": "2.4.0", "Python": "3.11.9"})
     monkeypatch.setitem(driver.JOBS, "staging", lambda *_: pytest.fail("it works"))  # type: ignore[index]
     status, result = run(tmp_path)
     assert status == 1
     assert result["error"]["class"] == "SparkIsNotSetUpError"
-    assert result["error"]["message"].startswith("It runs Spark 3.5.5, Delta Lake 3.2.1, Python 3.11.9. Jobs of this")
+    assert result["error"]["message"].startswith("It runs Spark 3.4.1, Delta Lake 2.4.0, Python 3.11.9. Jobs of this")
 
 
 def test_a_driver_whose_plan_was_taken_back(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
