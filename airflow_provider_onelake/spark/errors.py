@@ -26,7 +26,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.spark.jobs.application import condition_of
 from airflow_provider_onelake.storage.kinds import kinds
-from airflow_provider_onelake.storage.spark import HADOOP, delta_package
+from airflow_provider_onelake.storage.spark import TRIED, hadoop
 
 # How conditions begin. The first class that has such a beginning decides. SQLSTATEs are coarser, and looked at after.
 _CONDITIONS: dict[type[OneLakeError], str] = {
@@ -88,8 +88,6 @@ _WORDS: tuple[tuple[str, type[OneLakeError]], ...] = (
     (r"server side session identifier|Cannot invoke RPC", SparkUnavailableError),
 )
 
-_FILE_SYSTEM = f"It lacks the file system of the store. Add {{}} to its packages (for Hadoop {HADOOP}, or as its own)."
-
 # What to add to a Spark that lacks something. The first pattern that matches decides.
 _ADVICE = (
     (
@@ -103,7 +101,6 @@ _ADVICE = (
         r'for scheme "?s3\b(?!a)',
         "It reads S3 by addresses that begin with s3a://, and one here begins with s3://: correct the source.",
     ),
-    *((kind.missing_file_system, _FILE_SYSTEM.format(", ".join(kind.packages))) for kind in kinds()),
     (
         r"Jobs of this package need",
         (
@@ -321,4 +318,9 @@ def _what_to_add(said: Iterable[str]) -> str:
     for pattern, advice in _ADVICE:
         if re.search(pattern, text):
             return advice
-    return f"It lacks the JARs of Delta Lake. Add {delta_package()} to its packages, or the one that fits its version."
+    for kind in kinds():
+        if re.search(kind.missing_file_system, text):
+            lacks, here = "It lacks the file system of the store.", hadoop()
+            return f"{lacks} Add {', '.join(kind.packages(here))} to its packages (for Hadoop {here}, or as its own)."
+    fitting = ", ".join(f"{delta} (Spark {spark})" for spark, (delta, _) in TRIED.items())
+    return f"It lacks the JARs of Delta Lake. Add the package that fits its version: {fitting}."

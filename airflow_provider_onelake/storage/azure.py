@@ -18,7 +18,7 @@ from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, r
 from airflow_provider_onelake.storage.credentials import Credentials, Fields, credentials_for, of_length, without_values
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.sign_in import Provider, explained
-from airflow_provider_onelake.storage.spark import HADOOP, SparkAccess
+from airflow_provider_onelake.storage.spark import SparkAccess, hadoop
 from airflow_provider_onelake.storage.stores import SILENCE, ObjectStore, Store, client_options, deltalake_retries
 
 if TYPE_CHECKING:
@@ -95,10 +95,13 @@ class Azure(StoreKind):
 
     schemes: ClassVar[tuple[str, ...]] = ("abfss", "abfs", "https")
     logs_spark_commits = True
-    packages = (f"org.apache.hadoop:hadoop-azure:{HADOOP}",)
     missing_file_system = r'fs[./]azurebfs\b|for scheme "?abfs'
     spark_settings: ClassVar[Mapping[str, str]] = {}
     """What Hadoop must be told of every such store that is no emulator."""
+
+    def packages(self, hadoop: str) -> tuple[str, ...]:
+        """See :meth:`StoreKind.packages`."""
+        return (f"org.apache.hadoop:hadoop-azure:{hadoop}",)
 
     @abstractmethod
     def host(self, address: TableAddress, api: str) -> str:
@@ -201,7 +204,7 @@ class Azure(StoreKind):
         return SparkAccess(
             {f"spark.hadoop.{name}.{host}": value for name, value in settings.items()},
             environment,
-            self.packages,
+            self.packages(hadoop()),
             sign_in,
         )
 

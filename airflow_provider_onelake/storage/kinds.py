@@ -42,10 +42,15 @@ class StoreKind(ABC):
     """Whether the directories above a table may have any name, even that of a hidden one."""
     logs_spark_commits: ClassVar[bool] = False
     """Whether Spark's own commit is safe with several drivers (protocol: no Spark commit to the shared log)."""
-    packages: ClassVar[tuple[str, ...]] = ()
-    """Maven coordinates of the file system by which Spark reaches it."""
     missing_file_system: ClassVar[str] = r"(?!)"
     """A pattern of what a Spark without the packages says."""
+
+    def packages(self, hadoop: str) -> tuple[str, ...]:
+        """Return the Maven coordinates of the file system by which Spark reaches it. Default: Spark has it.
+
+        :param hadoop: the version of Spark's Hadoop.
+        """
+        return ()
 
     @abstractmethod
     def parse(self, spelled: Spelling) -> TableAddress | None:

@@ -14,7 +14,7 @@ from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, r
 from airflow_provider_onelake.storage.credentials import Credentials, Fields, credentials_for, without_values
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.sign_in import Provider, explained
-from airflow_provider_onelake.storage.spark import HADOOP, SparkAccess
+from airflow_provider_onelake.storage.spark import SparkAccess, hadoop
 from airflow_provider_onelake.storage.stores import ObjectStore, Store, client_options, deltalake_retries
 
 if TYPE_CHECKING:
@@ -96,13 +96,12 @@ class S3(StoreKind):
     spark_scheme = "s3a"
     forms = ("s3://bucket/path",)
     hints: ClassVar = {"s3n": "Use s3://bucket/path."}
-    packages = (
-        f"org.apache.hadoop:hadoop-aws:{HADOOP}",
-        f"{_AWS}:s3:{_AWS_SDK}",
-        f"{_AWS}:s3-transfer-manager:{_AWS_SDK}",
-        f"{_AWS}:sts:{_AWS_SDK}",
-    )
     missing_file_system = r'fs[./]s3a\b|for scheme "?s3a'
+
+    def packages(self, hadoop: str) -> tuple[str, ...]:
+        """See :meth:`StoreKind.packages`. Before 3.4, Hadoop has AWS's old SDK, whose bundle comes with it."""
+        of_sdk = [f"{_AWS}:{name}:{_AWS_SDK}" for name in ("s3", "s3-transfer-manager", "sts")]
+        return (f"org.apache.hadoop:hadoop-aws:{hadoop}", *([] if _has_old_sdk(hadoop) else of_sdk))
 
     def parse(self, spelled: Spelling) -> TableAddress | None:
         """See :meth:`StoreKind.parse`."""
@@ -185,11 +184,13 @@ class S3(StoreKind):
             "connection.ssl.enabled": "false" if (s3.endpoint or "").startswith("http://") else None,
         }
         # The SDK's own classes read the keys from the environment of the process.
+        old = _has_old_sdk(hadoop())
+        names = "com.amazonaws.auth" if old else f"{_AWS}.auth.credentials"
         base = None
         if s3.access_key:
-            base = f"{_AWS}.auth.credentials.EnvironmentVariableCredentialsProvider"
+            base = f"{names}.EnvironmentVariableCredentialsProvider"
         elif s3.profile:
-            base = f"{_AWS}.auth.credentials.ProfileCredentialsProvider"
+            base = f"{names}.{'profile.' if old else ''}ProfileCredentialsProvider"
         if s3.role_arn:
             settings["aws.credentials.provider"] = "org.apache.hadoop.fs.s3a.auth.AssumedRoleCredentialProvider"
             settings["assumed.role.arn"] = s3.role_arn
@@ -213,7 +214,7 @@ class S3(StoreKind):
                 "spark.jars.excludes": ",".join(EXCLUDED),
             },
             {name: value for name, value in environment.items() if value is not None},
-            self.packages,
+            self.packages(hadoop()),
             {f"{prefix}{name}": f"{general}{name}" for name in sign_in},
             [f"{prefix}{name}" for name in sign_in if settings[name] == base],
         )
@@ -225,6 +226,10 @@ class S3(StoreKind):
     def right_to(self, doing: Doing) -> str:
         """See :meth:`StoreKind.right_to`."""
         return _RIGHTS[doing]
+
+
+def _has_old_sdk(hadoop: str) -> bool:
+    return hadoop.startswith("3.3.")
 
 
 def s3_provider(credentials: S3Credentials) -> Provider | None:

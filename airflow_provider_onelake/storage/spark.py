@@ -3,28 +3,70 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import re
+import shutil
+import sys
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.exceptions import SparkSetUpError
 from airflow_provider_onelake.storage.stores import PATIENCE
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
 
-HADOOP = "3.5.0"
-"""The Hadoop inside pip's pyspark 4.2; its file systems must be of the same version."""
+TRIED = {
+    "3.5": ("io.delta:delta-spark_2.12:3.3.2", "3.3.4"),
+    "4.0": ("io.delta:delta-spark_2.13:4.0.1", "3.4.1"),
+    "4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0", "3.4.2"),
+    "4.2": ("io.delta:delta-spark_4.2_2.13:4.4.0", "3.5.0"),
+}
+"""For each Spark that was tried, the Maven coordinates of the Delta Lake that it was tried with, and its own Hadoop."""
 
-_DELTA = {"4.0": "delta-spark_2.13:4.0.1", "4.1": "delta-spark_4.1_2.13:4.2.0", "4.2": "delta-spark_4.2_2.13:4.4.0"}
-"""The Delta Lake of each Spark that was tried with it. The newest ``delta-spark`` may have no JAR on Maven Central."""
+_CORE = re.compile(r"spark-core_(\d+\.\d+)-(.+)\.jar")
 
 
-def delta_package() -> str:
-    """Return the Maven coordinates of the Delta Lake that fits the installed client of Spark; else of the newest."""
-    spark = ".".join(importlib.metadata.version("pyspark-client").split(".")[:2])
-    return f"io.delta:{_DELTA.get(spark, _DELTA[max(_DELTA)])}"
+def delta_package(home: Path | None = None) -> str:
+    """Return the Maven coordinates of the Delta Lake that was tried with a Spark.
+
+    :param home: of the Spark. Default: the worker's own.
+    :raises SparkSetUpError: no Delta Lake was tried with it.
+    """
+    spark, scala = _version(home)
+    if spark not in TRIED:
+        raise SparkSetUpError(
+            f"This worker's Spark is {spark}, and no Delta Lake was tried with it, only with {', '.join(TRIED)}. "
+            "Nothing was staged. Name the one that fits in `packages` of the Spark connection's extra, or set "
+            "SPARK_HOME to another Spark."
+        )
+    return re.sub(r"_[\d.]+(?=:)", f"_{scala}", TRIED[spark][0]) if scala else TRIED[spark][0]
+
+
+def hadoop(home: Path | None = None) -> str:
+    """Return the version of Hadoop inside a Spark. Its file systems must be of the same version.
+
+    :param home: of the Spark. Default: the worker's own.
+    """
+    return TRIED.get(_version(home)[0], TRIED[max(TRIED)])[1]
+
+
+def _version(home: Path | None) -> tuple[str, str | None]:
+    """Return the minor version of a Spark, and its Scala.
+
+    By default it is the Spark that ``spark-submit`` of this worker starts. pip's is of the version of the client.
+    """
+    if home is None:
+        script = Path(shutil.which("spark-submit") or sys.executable).resolve()
+        home = Path(os.environ.get("SPARK_HOME") or script.parent.parent)
+    for jar in home.glob("jars/spark-core_*.jar"):
+        if core := _CORE.fullmatch(jar.name):
+            return ".".join(core[2].split(".")[:2]), core[1]
+    return ".".join(importlib.metadata.version("pyspark-client").split(".")[:2]), None
 
 
 @attrs.frozen

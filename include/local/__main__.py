@@ -109,7 +109,7 @@ def clean() -> None:
     processes.shut_down(state)
     postgres.remove(state)
     for entry in state.glob("*"):
-        if entry.name not in ("jars", "ivy", "jars.lock", "tools"):
+        if entry.name not in ("jars", "ivy", "jars.lock", "matrix", "tools"):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 

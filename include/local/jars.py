@@ -23,12 +23,30 @@ class SetUpError(RuntimeError):
     """Something that the local stack needs is missing on this machine; the message says what to install."""
 
 
+OTHER_SPARK = "TESTS_SPARK_HOME"
+"""The environment variable that names the home of another Spark than pip's, to run everything here with."""
+
+OTHER_DELTA = "TESTS_DELTA"
+"""The environment variable that names another version of Delta Lake than the one that fits the Spark."""
+
+# Spark 3.5 has its server of Spark Connect beside it. Of later 3.5.x, Maven Central has none.
+_CONNECT = "org.apache.spark:spark-connect_2.12:3.5.7"
+
+
 def spark_home() -> Path:
-    """Return the directory of pip's ``pyspark``, which is a whole Spark."""
+    """Return the home of the Spark that runs here: the directory of pip's ``pyspark``, which is a whole Spark."""
+    if other := os.environ.get(OTHER_SPARK):
+        return Path(other).absolute()
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SetUpError("There is no pyspark in this environment: run 'make setup'.")
     return Path(spec.origin).parent
+
+
+def spark_version() -> str:
+    """Return the version of that Spark."""
+    (core,) = (spark_home() / "jars").glob("spark-core_*.jar")
+    return core.stem.rpartition("-")[2]
 
 
 def java() -> Path:
@@ -41,7 +59,7 @@ def java() -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment to run pip's Spark with."""
+    """Return the environment to run the Spark with."""
     # Spark's own look-up of its home asks whichever python3 comes first on PATH. And ".../bin/java" may be a link to a
     # JDK elsewhere; spark-class wants the JDK's own directory.
     return {**os.environ, "SPARK_HOME": str(spark_home()), "JAVA_HOME": str(java().resolve().parent.parent)}
@@ -55,18 +73,25 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
     :raises SetUpError: Java is missing, or the packages cannot be downloaded.
     """
     from airflow_provider_onelake.storage.kinds import kinds
-    from airflow_provider_onelake.storage.spark import delta_package
+    from airflow_provider_onelake.storage.spark import delta_package, hadoop
 
-    chosen = sorted(packages or {delta_package(), *(package for kind in kinds() for package in kind.packages)})
-    wanted = {"packages": chosen, "spark": importlib.metadata.version("pyspark")}
-    state.mkdir(parents=True, exist_ok=True)
-    jars, stamp = state.absolute() / "jars", state / "jars" / "resolved.json"
+    home = spark_home()
+    delta, of_hadoop, other = delta_package(home), hadoop(home), os.environ.get(OTHER_DELTA)
+    delta = f"{delta.rpartition(':')[0]}:{other}" if other else delta
+    chosen = sorted(packages or {delta, *(package for kind in kinds() for package in kind.packages(of_hadoop))})
+    wanted = {"packages": chosen, "spark": spark_version()}
+    jars = state.absolute() / "jars"
+    if OTHER_SPARK in os.environ and packages is None:
+        chosen = [*chosen, *([] if list(home.glob("jars/spark-connect_*")) else [_CONNECT])]
+        jars = state.absolute() / "matrix" / f"jars-{spark_version()}-delta-{delta.rpartition(':')[2]}"
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    stamp = jars / "resolved.json"
     with lock(state / "jars.lock"):
         known = json.loads(stamp.read_text()) if stamp.exists() else {}
         if {**known, **wanted} != known:
             shutil.rmtree(jars, ignore_errors=True)
             jars.mkdir()
-            shipped = {_artifact(jar.name) for jar in (spark_home() / "jars").glob("*.jar")}
+            shipped = {_artifact(jar.name) for jar in (home / "jars").glob("*.jar")}
             for jar in _download(chosen, state.absolute() / "ivy"):
                 # Ivy puts the group in front: io.delta_delta-storage-4.4.0.jar
                 name = jar.name.partition("_")[2]

@@ -140,10 +140,12 @@ def test_an_error_that_pyspark_hides_behind_its_own_is_found(error: Exception, k
     [
         pytest.param(
             "Cannot find catalog plugin class for catalog 'spark_catalog': org.apache.spark.sql.delta.catalog.Delta",
-            "Add io.delta:delta-spark_4.2_2.13:4.4.0",
+            "Add the package that fits its version: io.delta:delta-spark_2.12:3.3.2 (Spark 3.5), io.delta:delta-spark_2.13:",
             id="Delta, by its catalog",
         ),
-        pytest.param("Failed to find the data source: delta.", "Add io.delta:delta-spark_4.2_2.13:", id="Delta"),
+        pytest.param(
+            "Failed to find the data source: delta.", "io.delta:delta-spark_4.2_2.13:4.4.0 (Spark 4.2)", id="Delta"
+        ),
         pytest.param(
             "[DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG] x",
             "spark.sql.extensions=io.delta",

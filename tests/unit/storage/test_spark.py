@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import importlib.metadata
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from airflow_provider_onelake.exceptions import CredentialsError
+from airflow_provider_onelake.exceptions import CredentialsError, SparkSetUpError
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.credentials import Credentials
 from airflow_provider_onelake.storage.s3 import S3Credentials
-from airflow_provider_onelake.storage.spark import SparkAccess, delta_package, spark_access
+from airflow_provider_onelake.storage.spark import SparkAccess, delta_package, hadoop, spark_access
 
 S3 = TableAddress.parse("s3://lake/t")
 ONELAKE = TableAddress.parse("onelake://taxi/raw.Lakehouse/Tables/t")
@@ -56,7 +57,7 @@ def test_a_bucket_has_settings_of_its_own() -> None:
         "spark.jars.excludes": "software.amazon.awssdk:bundle",
     }
     assert access.environment == {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B", "AWS_REGION": "eu-north-1"}
-    assert access.packages == S3.kind.packages
+    assert access.packages == S3.kind.packages("3.5.0")
 
 
 def test_a_role_is_assumed_by_spark_itself() -> None:
@@ -79,7 +80,7 @@ def test_an_account_key_is_looked_up_in_the_environment_by_hadoop() -> None:
         f"{ACCOUNT}key.lake.dfs.core.windows.net": "${env.AZURE_STORAGE_ACCOUNT_KEY}",
     }
     assert access.environment == {"AZURE_STORAGE_ACCOUNT_KEY": "k"}
-    assert access.packages == ADLS.kind.packages
+    assert access.packages == ADLS.kind.packages("3.5.0")
 
 
 @pytest.mark.parametrize(
@@ -172,17 +173,58 @@ def test_s3a_hangs_on_for_as_long_as_the_committer_and_not_for_ever(patience: fl
     assert patience <= waits <= max(1, 2 * patience + 1)
 
 
+def home_of(directory: Path, core: str) -> Path:
+    (directory / "jars").mkdir(parents=True)
+    (directory / "jars" / f"spark-core_{core}.jar").touch()
+    return directory
+
+
 @pytest.mark.parametrize(
-    ("client", "package"),
+    ("core", "package", "inside"),
     [
-        ("4.0.5", "io.delta:delta-spark_2.13:4.0.1"),
-        ("4.1.4", "io.delta:delta-spark_4.1_2.13:4.2.0"),
-        ("4.2.1", "io.delta:delta-spark_4.2_2.13:4.4.0"),
-        ("4.9.0", "io.delta:delta-spark_4.2_2.13:4.4.0"),
+        ("2.12-3.5.7", "io.delta:delta-spark_2.12:3.3.2", "3.3.4"),
+        ("2.13-3.5.5.5.4.20241017", "io.delta:delta-spark_2.13:3.3.2", "3.3.4"),
+        ("2.13-4.0.2-amzn-0", "io.delta:delta-spark_2.13:4.0.1", "3.4.1"),
+        ("2.13-4.1.4", "io.delta:delta-spark_4.1_2.13:4.4.0", "3.4.2"),
+        ("2.13-4.2.1", "io.delta:delta-spark_4.2_2.13:4.4.0", "3.5.0"),
     ],
 )
-def test_delta_is_that_which_was_tried_with_the_spark(
-    monkeypatch: pytest.MonkeyPatch, client: str, package: str
+def test_packages_are_those_that_were_tried_with_the_spark(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, core: str, package: str, inside: str
 ) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(home_of(tmp_path, core)))
+    assert (delta_package(), hadoop()) == (package, inside)
+    assert spark_access(ADLS, AzureCredentials(sign_in="managed_identity")).packages == (
+        f"org.apache.hadoop:hadoop-azure:{inside}",
+    )
+
+
+def test_without_spark_home_the_spark_is_that_of_the_script_on_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = home_of(tmp_path, "2.13-4.0.1") / "bin" / "spark-submit"
+    script.parent.mkdir()
+    script.touch(0o755)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert delta_package() == "io.delta:delta-spark_2.13:4.0.1"
+
+
+@pytest.mark.parametrize("client", ["3.4.1", "4.9.0"])
+def test_without_any_it_is_that_of_the_client_and_an_unknown_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, client: str
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(importlib.metadata, "version", {"pyspark-client": "4.1.2"}.__getitem__)
+    assert delta_package() == "io.delta:delta-spark_4.1_2.13:4.4.0"
     monkeypatch.setattr(importlib.metadata, "version", {"pyspark-client": client}.__getitem__)
-    assert delta_package() == package
+    with pytest.raises(SparkSetUpError, match=rf"Spark is {client[:3]}, .* with 3\.5, 4\.0, 4\.1, 4\.2\. .*`packages`"):
+        delta_package()
+
+
+def test_a_hadoop_of_before_3_4_has_the_old_sdk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(home_of(tmp_path, "2.12-3.5.7")))
+    access = spark_access(S3, S3Credentials(access_key="A", secret_key="B"))
+    assert access.packages == ("org.apache.hadoop:hadoop-aws:3.3.4",)
+    provider = "com.amazonaws.auth.EnvironmentVariableCredentialsProvider"
+    assert access.settings[f"{BUCKET}aws.credentials.provider"] == provider
