@@ -81,7 +81,7 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
     chosen = sorted(packages or {delta, *(package for kind in kinds() for package in kind.packages(of_hadoop))})
     wanted = {"packages": chosen, "spark": spark_version()}
     jars = state.absolute() / "jars"
-    if OTHER_SPARK in os.environ and packages is None:
+    if os.environ.get(OTHER_SPARK) and packages is None:
         chosen = [*chosen, *([] if list(home.glob("jars/spark-connect_*")) else [_CONNECT])]
         jars = state.absolute() / "matrix" / f"jars-{spark_version()}-delta-{delta.rpartition(':')[2]}"
     jars.parent.mkdir(parents=True, exist_ok=True)

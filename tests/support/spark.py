@@ -23,6 +23,7 @@ from include.local.connect_server import ConnectServer, listens
 from tests.support.object_stores import Lake
 from tests.support.schemas import field
 from tests.support.server_process import ServerError, ServerProcess
+from tests.support.spark_homes import let_tests_speak_to_old_servers
 from tests.support.tables import Stage, complete, prepare
 
 GENERATED = "delta.generationExpression"
@@ -109,6 +110,7 @@ class Server(ConnectServer, ServerProcess):
         for port, name in ((self.port, "Spark Connect"), (self.ui_port, "Spark's UI")):
             if listens(port):
                 raise ServerError(f"Port {port}, wanted for {name}, is taken by another process.")
+        let_tests_speak_to_old_servers()
         super().start()
 
     def status(self, path: str, timeout: float = 10) -> Any:

@@ -57,8 +57,10 @@ def options() -> str:
 
 
 def use() -> None:
-    """Start every ``spark-submit`` of this process and of its children with these options."""
+    """Start every ``spark-submit`` of this process and of its children with these options, and of the tests' Spark."""
     os.environ[_FOR_SUBMIT] = options()
+    if os.environ.get(jars.OTHER_SPARK):
+        os.environ["SPARK_HOME"] = str(jars.spark_home())
 
 
 def make() -> Path:

@@ -22,6 +22,7 @@ from airflow_provider_onelake.spark.base import OptimizeJob
 from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.shadows import compact_with, planned, publish, shadow_of
 from tests.support.spark import Server
+from tests.support.spark_homes import GENERATED, needs_delta
 from tests.support.tables import commit_of, local_log
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ def test_only_files_change(
     compacted(engine, new_table(properties, layout))
 
 
+@GENERATED
 @pytest.mark.parametrize(
     ("fields", "feature"),
     [
@@ -281,6 +283,7 @@ def test_a_timestamp_partition_stays_the_same_instant(
     assert len(table.live()) == 1
 
 
+@needs_delta(4, 0, "ALTER COLUMN TYPE")
 def test_widened_columns_are_rewritten_as_they_are_now(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
     table = new_table("'delta.enableTypeWidening'='true'", appends=0)
     table.run(f"ALTER TABLE {table.sql} ADD COLUMN (n INT)")

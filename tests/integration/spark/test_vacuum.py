@@ -21,6 +21,7 @@ from airflow_provider_onelake.spark.base import VacuumJob
 from airflow_provider_onelake.spark.connect import ConnectEngine
 from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.ages import files, grow_old
+from tests.support.spark_homes import file_is_gone
 from tests.support.tables import append_files, local_log, stage, writer_spec
 
 NewTable = Callable[..., DeltaLog]
@@ -101,7 +102,7 @@ def test_what_was_replaced_goes_and_the_table_reads_the_same(
     assert read(spark, log) == before == sorted(MONTHS)
     # It is no version, and says nothing in the log (protocol: no Spark commit to the shared log).
     assert newest(log) == version
-    with pytest.raises(Exception, match="FAILED_READ_FILE"):
+    with pytest.raises(Exception, match=file_is_gone()):
         read(spark, log, old)
     assert plan(log, terms).candidates == ()
 
@@ -158,11 +159,11 @@ def test_a_kept_version_still_reads_and_others_do_not(spark: Any, new_table: New
     for terms in (LITE, FULL):
         vacuum(log, engine, terms)
         assert [row[0] for row in read(spark, log, kept)] == [n for n in range(10) if n != 3]
-        with pytest.raises(Exception, match="FAILED_READ_FILE"):
+        with pytest.raises(Exception, match=file_is_gone()):
             read(spark, log, lost)
     release_version(log, kept)
     vacuum(log, engine)
-    with pytest.raises(Exception, match="FAILED_READ_FILE"):
+    with pytest.raises(Exception, match=file_is_gone()):
         read(spark, log, kept)
     assert read(spark, log) == [(2, "y")]
 
