@@ -12,6 +12,7 @@ import attrs
 from airflow.sdk import Asset
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from airflow_provider_onelake._airflow import check_has
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, TransientError
 from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -45,7 +46,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
     twice, and ``assets.commits`` drops the repeated ones (``docs/events.md``). The watermark includes a digest of the
     version's log entry. A table that was made again has another digest, and is followed from its first version. A table
     that was only away has the same digest, and the watcher continues. All watchers of a table in one triggerer share
-    one poll, whatever their filters. Before Airflow 3.3 there is no watermark, and each watcher polls for itself.
+    one poll, whatever their filters.
 
     If a store does not answer, the trigger asks again. If the table does not exist, the trigger waits. If versions were
     cleaned up before the trigger saw them, the trigger logs them, names them in the next event (``missed``), and
@@ -67,6 +68,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
     :param asset: the name of the asset. Needed only if two assets have equal watchers, because Airflow runs equal
         watchers as one. Default: the watcher's only asset.
     :param poll_interval: seconds between two polls. Default: 5.
+    :raises InvalidWriteError: Airflow is older than 3.3, which has no watermarks.
     """
 
     table: str
@@ -80,8 +82,11 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
     poll_interval: float = 5.0
     _position: Position | None = attrs.field(default=None, init=False)
     _confirmed: int = attrs.field(default=0, init=False)
-    # Airflow sets it, since 3.3.
     asset_state_store: Any = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        # Without a watermark, what is committed while no triggerer runs would be no event.
+        check_has(f"A watcher of {self.table}", "Wait with a DeltaLogSensor, or name the table as the writers' outlet.")
 
     @property
     def watermark(self) -> str:
@@ -185,12 +190,6 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
 
         :returns: the events.
         """
-        if self.asset_state_store is None:
-            self.log.warning(
-                "%s: no watermark is kept, which needs Airflow 3.3. What is committed while no triggerer runs is no "
-                "event.",
-                self.table,
-            )
 
         async def polls() -> AsyncIterator[Poll]:
             async for poll, _ in LogFeed(self.table, self.onelake_conn_id, self.poll_interval).open_stream():

@@ -53,7 +53,16 @@ def run(cell: Cell, home: Path) -> tuple[bool, str]:
     if cell.spark is not None:
         env[jars.OTHER_SPARK] = str(spark_homes.home(cell.spark))
     began = time.monotonic()
-    command = [str(python), "-m", "pytest", "-q", "--numprocesses", "3", "-m", "not nightly", f"--junitxml={report}"]
+    command = [
+        str(python),
+        "-m",
+        "pytest",
+        "-q",
+        f"--numprocesses={cell.processes}",
+        "-m",
+        "not nightly",
+        f"--junitxml={report}",
+    ]
     done = subprocess.run([*command, *cell.tests], env=env, cwd=REPOSITORY, check=False)
     minutes = (time.monotonic() - began) / 60
     passed, skipped = _counts(report)

@@ -8,14 +8,19 @@ import attrs
 
 LOCKS = Path(__file__).parent / "locks"
 
+_ROOMS = "assets decorators hooks links observability operators sensors task_groups triggers view test_airflow.py"
+_AIRFLOW = (
+    *(f"tests/unit/{room}" for room in _ROOMS.split()),
+    "tests/airflow/test_sensor.py",
+    "tests/airflow/test_write_group.py",
+    "tests/airflow/test_examples.py::test_old_months_are_deleted",
+    "tests/airflow/test_upkeep.py::test_a_table_that_is_refused_does_not_stop_the_others",
+)
 _SPARK = (
     "tests/airflow/test_spark_writers.py",
+    "tests/airflow/test_another_server.py",
     "tests/integration/spark/test_stage.py",
     "tests/integration/spark/test_merge.py",
-)
-_AIRFLOW = tuple(
-    f"tests/unit/{room}"
-    for room in "assets decorators hooks links observability operators retry_policies sensors task_groups triggers view".split()
 )
 
 
@@ -28,6 +33,7 @@ class Cell:
     :param lock: the versions of its environment. Default: those of ``requirements.lock``.
     :param python: the Python of its environment, such as ``3.13``. Default: the one that runs.
     :param spark: the Spark of its servers and of its spark-submit. Default: the one beside Airflow.
+    :param processes: that run its tests. Default: pytest's own, with one server of each kind.
     """
 
     name: str
@@ -35,6 +41,7 @@ class Cell:
     lock: Path | None = None
     python: str | None = None
     spark: str | None = None
+    processes: int = 0
 
 
 CELLS = (
@@ -43,8 +50,8 @@ CELLS = (
     Cell("spark-3.5", _SPARK, spark="3.5.9"),
     Cell("spark-4.0", _SPARK, spark="4.0.5"),
     Cell("spark-4.1", _SPARK, spark="4.1.4"),
-    Cell("python-3.12", ("tests/unit",), python="3.12"),
-    Cell("python-3.13", ("tests/unit",), python="3.13"),
+    Cell("python-3.12", ("tests/unit",), python="3.12", processes=3),
+    Cell("python-3.13", ("tests/unit",), python="3.13", processes=3),
 )
 """All but the pinned column."""
 

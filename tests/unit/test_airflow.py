@@ -12,7 +12,7 @@ import pytest
 import airflow_provider_onelake
 from airflow_provider_onelake import _airflow
 from airflow_provider_onelake.assets.commits import commits
-from airflow_provider_onelake.assets.tables import table_asset
+from airflow_provider_onelake.assets.tables import table_asset, watched_table_asset
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.context import run_name
 from airflow_provider_onelake.retry_policies.onelake import OneLakeRetryPolicy
@@ -64,6 +64,7 @@ def in_a_partition() -> Any:
         pytest.param(
             lambda: table_asset("Tables/t", partitioned_by="month"), "partitioned_by='month'", id="partitions"
         ),
+        pytest.param(lambda: watched_table_asset("Tables/t", "t"), "A watcher of Tables/t", id="watchers"),
         pytest.param(lambda: commits([]), r"commits\(\)", id="commits"),
         pytest.param(in_a_partition, "The name of a load in the partition '2019-01'", id="a run of a partition"),
     ],

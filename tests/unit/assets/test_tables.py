@@ -28,6 +28,7 @@ def test_a_partitioned_asset_says_by_what() -> None:
     assert by_month.uri != table_asset("Tables/trips").uri
 
 
+@needs_airflow("3.3", "watermarks of watchers")
 def test_a_watched_asset_has_a_trigger_of_its_own_name() -> None:
     first, second = (watched_table_asset("Tables/trips", name, operation="WRITE") for name in ("a", "b"))
     triggers = [asset.watchers[0].trigger for asset in (first, second)]
@@ -40,12 +41,14 @@ def test_a_watched_asset_has_a_trigger_of_its_own_name() -> None:
     assert len({first.uri, second.uri, table_asset("Tables/trips").uri}) == 3
 
 
+@needs_airflow("3.3", "watermarks of watchers")
 def test_watched_is_what_has_our_trigger() -> None:
     assert is_watched(watched_table_asset("Tables/trips", "trips"))
     assert is_watched(Asset("t", watchers=[AssetWatcher(name="w", trigger=DeltaLogTrigger(table="/t"))]))
     assert not is_watched(table_asset("Tables/trips"))
 
 
+@needs_airflow("3.3", "watermarks of watchers")
 def test_an_asset_that_is_watched_is_refused_as_an_outlet_when_the_dag_is_parsed() -> None:
     watched = watched_table_asset("Tables/trips", "trips")
     with pytest.raises(InvalidWriteError, match="start its DAGs twice"):

@@ -42,6 +42,7 @@ from tests.support.onelake import (
 )
 from tests.support.tables import SCHEMA, append_files, foreign_append, foreign_commit
 from tests.support.triggerer import Database, Triggerer
+from tests.support.versions import needs_airflow
 
 Connect = Callable[..., OneLakeHook]
 
@@ -124,6 +125,7 @@ def test_what_is_written_through_a_shortcut_is_in_the_target(connect: Connect, s
     assert not list((lake / "raw.Lakehouse/Tables/trips").glob("*"))
 
 
+@needs_airflow("3.3", "watermarks of watchers")
 async def test_events_by_both_addresses_tell_of_one_commit(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     connect(GOLD)
     monkeypatch.setenv("AIRFLOW_CONN_GOLD", os.environ["AIRFLOW_CONN_ONELAKE_DEFAULT"])

@@ -176,7 +176,7 @@ def test_where_airflow_keeps_nothing_pokes_of_several_processes_need_a_beginning
     make_table(tmp_path / "trips")
     monkeypatch.setattr(_airflow, "RELEASE", (3, 2))
     context = context_of(sensor(operation="OPTIMIZE"))
-    with pytest.raises(AirflowFailException, match="mode='reschedule' and without `after` needs Airflow 3.3"):
+    with pytest.raises(AirflowFailException, match=r"mode='reschedule' and without `after` needs Airflow 3\.3"):
         sensor(operation="OPTIMIZE", mode="reschedule").poke(context)
     assert not sensor(operation="OPTIMIZE", mode="reschedule", after=0).poke(context)
     assert not sensor(operation="OPTIMIZE").poke(context)

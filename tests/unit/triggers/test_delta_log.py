@@ -35,6 +35,8 @@ from tests.support.tables import foreign_append, foreign_commit, local_log, make
 from tests.support.triggerer import Database, Triggerer
 from tests.support.versions import needs_airflow
 
+pytestmark = needs_airflow("3.3", "watermarks of watchers")
+
 DAGS = Path(__file__).parents[3] / "dags"
 
 
@@ -245,7 +247,6 @@ async def test_where_it_begins_is_kept_before_there_is_an_event(tmp_path: Path) 
     assert versions_in(kept.kept) == {mine.watermark: 1}
 
 
-@needs_airflow("3.3", "events for partitions")
 async def test_the_example_tells_of_a_new_tables_first_load_however_late_its_watcher_looks(tmp_path: Path) -> None:
     trigger: DeltaLogTrigger = run_path(str(DAGS / "table_events.py"))["CHANGES"].watchers[0].trigger
     foreign_append(make_table(tmp_path / trigger.table), {"2019-01": [1]})
