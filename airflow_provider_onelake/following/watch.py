@@ -70,6 +70,11 @@ class Awaited:
         for name, value in given.items():
             check_awaited(name, value)
 
+    @property
+    def is_a_commit(self) -> bool:
+        """Whether a commit is awaited that is still to come, and not what the table has."""
+        return self.operation is not None or (self.partition is not None and self.rows_at_least is None)
+
 
 def check_one_thing(given: Collection[str]) -> None:
     """Refuse to wait for nothing, or for several things.

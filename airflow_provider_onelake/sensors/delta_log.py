@@ -225,7 +225,7 @@ class DeltaLogSensor(BaseSensorOperator):
         # A person may have corrected the task between two tries: a version of another table says nothing of this one.
         self._noted = noted if isinstance(noted, Mapping) and noted.get("asked") == self._question(log) else {}
         after = self._noted.get("version", _number("after", self.after))
-        if after is None and awaited.writers is None and self.reschedule and not self.deferrable:
+        if after is None and awaited.is_a_commit and self.reschedule and not self.deferrable:
             # Each poke is a process of its own, which would begin at the version of then.
             check_has(
                 f"{self.task_id}: a sensor with mode='reschedule' and without `after`",

@@ -11,8 +11,8 @@ LOCKS = Path(__file__).parent / "locks"
 _ROOMS = "assets decorators hooks links observability operators sensors task_groups triggers view test_airflow.py"
 _AIRFLOW = (
     *(f"tests/unit/{room}" for room in _ROOMS.split()),
-    "tests/airflow/test_sensor.py",
-    "tests/airflow/test_write_group.py",
+    "tests/airflow/test_sensor.py::test_it_ends_with_the_commit_it_waits_for",
+    "tests/airflow/test_write_group.py::test_both_writers_rows_are_in_the_table",
     "tests/airflow/test_examples.py::test_old_months_are_deleted",
     "tests/airflow/test_upkeep.py::test_a_table_that_is_refused_does_not_stop_the_others",
 )

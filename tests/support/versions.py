@@ -47,3 +47,9 @@ def needs_newer_provider(what: str) -> pytest.MarkDecorator:
     """Skip a test of what the Spark provider of Airflow 3.2.1's constraints cannot do."""
     there = tuple(int(part) for part in version("apache-airflow-providers-apache-spark").split(".")[:2])
     return pytest.mark.skipif(there < (6, 3), reason=f"apache-airflow-providers-apache-spark 6.3 {what}")
+
+
+def needs_named_assertions() -> pytest.MarkDecorator:
+    """Skip a test of the names of checks, which the OpenLineage of Airflow 3.2.1's constraints does not have."""
+    there = tuple(int(part) for part in version("openlineage-python").split(".")[:2])
+    return pytest.mark.skipif(there < (1, 47), reason="openlineage-python 1.47 has names of checks")

@@ -25,6 +25,7 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import make_table
+from tests.support.versions import needs_named_assertions
 
 ROOT = Path(__file__).parents[2]
 
@@ -166,6 +167,7 @@ def told(output: Any) -> list[tuple[str, bool, str, str | None]]:
     return [(one.name, one.success, one.severity, one.actual) for one in (facet.assertions if facet else ())]
 
 
+@needs_named_assertions()
 @pytest.mark.parametrize(("asked", "severity", "version"), [("refuse", "error", None), ("warn", "warn", "1")])
 def test_a_check_that_failed_is_told_whatever_becomes_of_the_rows(
     table: Path, asked: str, severity: str, version: str | None
@@ -194,6 +196,7 @@ def test_a_rerun_that_is_skipped_tells_nothing_of_checks(table: Path) -> None:
     assert "dataQualityAssertions" not in output.facets
 
 
+@needs_named_assertions()
 def test_a_check_says_of_what_kind_it_is(table: Path) -> None:
     task = writer(checks={"usual": rows_like_last(), "some rows": "count(*) > 1"})
     run(task)

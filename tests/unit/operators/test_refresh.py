@@ -33,6 +33,7 @@ from tests.support.onelake import BY_NAMES, LAKEHOUSE_GUID, MODEL, MODEL_GUID, O
 from tests.support.stores import KilledError
 from tests.support.tables import foreign_append
 from tests.support.tries import deferral, fired, tried
+from tests.support.versions import is_below
 
 ENDPOINT = {"task_id": "endpoint", "table": "Tables/trips"}
 REFRAME = {"task_id": "reframe", "table": "Tables/trips", "semantic_model": MODEL}
@@ -213,7 +214,8 @@ def test_an_endpoints_refresh_killed_at_each_step(world: World, weather: str, st
     assert sorted(set(shown)) == list(range(version - step // stride, version + 1))
     # Where the answer is lost before it is noted, the request is repeated, and Fabric has nothing to do.
     assert len(shown) - len(set(shown)) <= 2
-    assert step > 6
+    # Where Airflow keeps nothing for a task, what it notes is one step less.
+    assert step > (5 if is_below("3.3") else 6)
 
 
 def test_a_refresh_that_another_asked_for_after_the_commit_counts(world: World) -> None:

@@ -178,10 +178,12 @@ def test_where_airflow_keeps_nothing_pokes_of_several_processes_need_a_beginning
     context = context_of(sensor(operation="OPTIMIZE"))
     with pytest.raises(AirflowFailException, match=r"mode='reschedule' and without `after` needs Airflow 3\.3"):
         sensor(operation="OPTIMIZE", mode="reschedule").poke(context)
-    assert not sensor(operation="OPTIMIZE", mode="reschedule", after=0).poke(context)
+    for fine in ({"operation": "OPTIMIZE", "after": 0}, {"rows_at_least": 99}):
+        assert not sensor(mode="reschedule", **fine).poke(context)
     assert not sensor(operation="OPTIMIZE").poke(context)
 
 
+@needs_airflow("3.3", "a store for what a task keeps")
 @pytest.mark.parametrize("notes", [0, 1])
 def test_notes_of_a_dead_process_do_not_contradict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: int) -> None:
     log = make_table(tmp_path / "trips")
