@@ -42,39 +42,18 @@ def test_the_pythons_of_the_lock_are_published(metadata: Message) -> None:
 
 @pytest.mark.costs("it asks the package index for all versions of 150 packages")
 @pytest.mark.parametrize(
-    ("airflow", "extras", "overridden"),
-    [
-        pytest.param("3.3.1", EXTRAS, {}, id="3.3.1"),
-        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on and the Spark provider of 3.3.1.
-        pytest.param(
-            "3.2.1",
-            ("azure", "cli", "openlineage", "s3", OF_SPARK_4_1),
-            {"apache-airflow": "3.2.1", "apache-airflow-providers-apache-spark": "6.3.1"},
-            id="3.2.1",
-        ),
-    ],
+    ("airflow", "extras"), [("3.3.1", EXTRAS), ("3.2.1", ("azure", "cli", "openlineage", "s3", OF_SPARK_4_1))]
 )
 def test_the_wheel_installs_beside_airflows_constraints(
-    uv: Callable[..., str],
-    wheel: Path,
-    tmp_path: Path,
-    airflow: str,
-    extras: tuple[str, ...],
-    overridden: dict[str, str],
+    uv: Callable[..., str], wheel: Path, airflow: str, extras: tuple[str, ...]
 ) -> None:
-    lines = (CONSTRAINTS / f"constraints-{airflow}-python3.12.txt").read_text().splitlines()
-    published = dict(line.split("==") for line in lines if "==" in line)
-    constraints = tmp_path / "constraints.txt"
-    constraints.write_text("".join(f"{name}=={published[name]}\n" for name in published if name not in overridden))
-    overrides = tmp_path / "overrides.txt"
-    overrides.write_text("".join(f"{name}=={version}\n" for name, version in overridden.items()))
+    constraints = CONSTRAINTS / f"constraints-{airflow}-python3.12.txt"
+    published = dict(line.split("==") for line in constraints.read_text().splitlines() if "==" in line)
     asked = f"apache-airflow=={airflow}\nairflow-provider-onelake[{','.join(extras)}] @ {wheel.as_uri()}\n"
-    options = ("--quiet", "--no-header", "--no-annotate", "--python-version", "3.12")
-    files = ("--constraint", str(constraints), "--override", str(overrides))
-    found = uv("pip", "compile", *options, *files, "-", said=asked)
-    assert f"apache-airflow=={airflow}\n" in found
-    for name in ("apache-airflow-providers-apache-spark", "pyroaring", "pyspark-client"):
-        assert f"{name}=={overridden.get(name, published[name])}\n" in found
+    options = ("--quiet", "--no-header", "--no-annotate", "--python-version", "3.12", "--constraint", str(constraints))
+    found = uv("pip", "compile", *options, "-", said=asked)
+    for name in ("apache-airflow", "apache-airflow-providers-apache-spark", "pyroaring", "pyspark-client"):
+        assert f"{name}=={published.get(name, airflow)}\n" in found
     spark = re.search(r"^pyspark==(\d+\.\d+)", found, re.MULTILINE)
     assert spark
     assert spark[1] == published["pyspark-client"].rpartition(".")[0]
