@@ -73,7 +73,7 @@ def test_two_statements_that_hide_two_rows_of_one_file_are_both_done(
     both.run("DELETE FROM {t} WHERE id = 6", both.theirs)
     both.run("UPDATE {t} SET v = 'nine' WHERE id = 9", both.theirs)
     spark_deletes = _Overtaken(connect_server, lambda: both.run("DELETE FROM {t} WHERE id IN (12, 18)", both.ours))
-    deleted = change_of(log, spark_deletes, where="id IN (18, 21)").carry_out()
+    deleted = change_of(log, spark_deletes, where="id IN (18, 21)", task="third").carry_out()
     both.run("DELETE FROM {t} WHERE id IN (12, 18)", both.theirs)
     both.run("DELETE FROM {t} WHERE id IN (18, 21)", both.theirs)
 
