@@ -115,5 +115,5 @@ def test_forks_of_a_process_that_has_preloaded_write_and_import_nothing_more(
         log = target.buffer / "_delta_log"
         assert target.rows == 10
         assert (log / "forked").exists()
-        # gRPC imports this itself, with the first channel.
-        assert json.loads((log / "late").read_text()) == ["grpc._channel"]
+        # gRPC imports these itself, with the first channel and its interceptors.
+        assert json.loads((log / "late").read_text()) == ["grpc._channel", "grpc._interceptor"]
