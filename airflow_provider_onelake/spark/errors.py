@@ -25,7 +25,7 @@ from airflow_provider_onelake.exceptions import (
     causes_of,
 )
 from airflow_provider_onelake.spark.jobs.application import condition_of
-from airflow_provider_onelake.storage.kinds import kinds
+from airflow_provider_onelake.storage.kinds import StoreKind, kinds
 from airflow_provider_onelake.storage.spark import TRIED, hadoop
 
 # How conditions begin. The first class that has such a beginning decides. SQLSTATEs are coarser, and looked at after.
@@ -88,8 +88,9 @@ _WORDS: tuple[tuple[str, type[OneLakeError]], ...] = (
     (r"server side session identifier|Cannot invoke RPC", SparkUnavailableError),
 )
 
-# What to add to a Spark that lacks something. The first pattern that matches decides.
-_ADVICE = (
+# What to add to a Spark that lacks something; the kind of a store stands for its file system. The first pattern that
+# matches decides.
+_ADVICE: tuple[tuple[str, str | StoreKind], ...] = (
     (
         r"NoAuthWithAWSException|KeyProviderException|No AWS Credentials",
         (
@@ -101,6 +102,7 @@ _ADVICE = (
         r'for scheme "?s3\b(?!a)',
         "It reads S3 by addresses that begin with s3a://, and one here begins with s3://: correct the source.",
     ),
+    *((kind.missing_file_system, kind) for kind in kinds()),
     (
         r"Jobs of this package need",
         (
@@ -317,10 +319,12 @@ def _what_to_add(said: Iterable[str]) -> str:
     text = "\n".join(said)
     for pattern, advice in _ADVICE:
         if re.search(pattern, text):
-            return advice
-    for kind in kinds():
-        if re.search(kind.missing_file_system, text):
-            lacks, here = "It lacks the file system of the store.", hadoop()
-            return f"{lacks} Add {', '.join(kind.packages(here))} to its packages (for Hadoop {here}, or as its own)."
+            return advice if isinstance(advice, str) else _file_system(advice)
     fitting = ", ".join(f"{delta} (Spark {spark})" for spark, (delta, _) in TRIED.items())
     return f"It lacks the JARs of Delta Lake. Add the package that fits its version: {fitting}."
+
+
+def _file_system(kind: StoreKind) -> str:
+    here = hadoop()
+    packages = ", ".join(kind.packages(here))
+    return f"It lacks the file system of the store. Add {packages} to its packages (for Hadoop {here}, or as its own)."

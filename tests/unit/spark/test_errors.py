@@ -166,6 +166,11 @@ def test_an_error_that_pyspark_hides_behind_its_own_is_found(error: Exception, k
             id="Azure",
         ),
         pytest.param(
+            'Spark finds no /t, which this task has put there: No FileSystem for scheme "abfss"',
+            "Add org.apache.hadoop:hadoop-azure:3.5.0",
+            id="Azure, rather than what follows from it",
+        ),
+        pytest.param(
             "java.nio.file.AccessDeniedException: org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials",
             "no credentials for the table's store",
             id="keys of S3",
