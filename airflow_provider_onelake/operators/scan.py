@@ -169,10 +169,8 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
         for name in _OF_ALL:
             check_rendered(name, getattr(self, name))
         self._check_upstream(context)
-        task_start, run = (
-            start_of(context, self.task_state(context)),
-            task_run_of(context).found_in(table.log, self.hook.namespace),
-        )
+        task_start = start_of(context, self.task_state(context))
+        run = task_run_of(context).found_in(table.log, self.hook.namespace)
         terms = WriteTerms(
             query=Query(source=self.source, steps=self.steps or {}),
             promise=Promise(checks=self.checks or {}, on_failed_check=self.on_failed_check),

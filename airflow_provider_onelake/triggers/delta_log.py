@@ -82,7 +82,6 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
     poll_interval: float = 5.0
     _position: Position | None = attrs.field(default=None, init=False)
     _confirmed: int = attrs.field(default=0, init=False)
-    asset_state_store: Any = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         # Without a watermark, what is committed while no triggerer runs would be no event.
