@@ -144,7 +144,7 @@ def make_settings(directory: Path, *dag_folders: Path, **environment: str) -> Se
     :param dag_folders: folders of DAGs; those that do not exist are left out.
     """
     own = directory / "dags"
-    own.mkdir(parents=True)
+    own.mkdir(parents=True, exist_ok=True)
     return from_environment(
         state=directory / "state",
         dags=(*(folder for folder in dag_folders if folder.is_dir()), own),
