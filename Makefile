@@ -65,7 +65,7 @@ test-rest: stores classes ## What `make test` has not run (SHARE=2/3: the second
 	@export TESTS_SHARE=$(SHARE); $(PYTEST) --numprocesses 3 -m "not promise and not nightly" $(TESTS)
 	@$(MAKE) --no-print-directory seeded-bugs ARGS=
 
-test-nightly: stores classes ## What takes minutes a test: docs/contributing.md says what it is
+test-nightly: stores classes ## What takes minutes a test: docs/project/contributing.md says what it is
 	@$(PYTEST) --numprocesses 2 -m nightly $(TESTS)
 
 test-about: stores classes ## The tests of one subject, e.g. ABOUT=upkeep (`pytest --markers` lists them; UI_IMAGES=1 with ABOUT=ui: the docs' pictures)
@@ -82,7 +82,7 @@ seeded-bugs: setup ## Put small bugs into the code, one at a time: the tests nam
 matrix: classes ## The tests that name what another Airflow, Spark or Python changes, on each of seven (CELL=airflow-3.2: on one)
 	@$(BIN)/python -m tests.matrix $(CELL)
 
-up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background (ONELAKE=1: on a local OneLake; in containers: docs/compose.md)
+up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background (ONELAKE=1: on a local OneLake; in containers: docs/operate/compose.md)
 	@$(if $(ONELAKE),LOCAL_ONELAKE=1) $(LOCAL) up
 
 down: ## Stop what `make up` started
@@ -95,7 +95,7 @@ demo: jars ## Load every month of INPUT=dir into LAKEHOUSE=dir/Tables/trips (als
 	@$(LOCAL) demo $(if $(INPUT),--input "$(INPUT)") $(if $(LAKEHOUSE),--lakehouse "$(LAKEHOUSE)") \
 		$(if $(TABLE_MODE),--table-mode "$(TABLE_MODE)") $(if $(PARTITION_BY),--partition-by "$(PARTITION_BY)")
 
-bench: jars ## What loads, commits, large tables and tasks cost, beside other ways (PAGE=1: writes docs/performance.md and README's figures)
+bench: jars ## What loads, commits, large tables and tasks cost, beside other ways (PAGE=1: writes docs/project/performance.md and README's figures)
 	$(BIN)/python -m tests.benchmarks $(if $(PAGE),--page) $(ARGS)
 
 stress: jars ## Loads by every policy, backfills, compactions, other engines and a reader at two tables, for MINUTES (10)

@@ -108,7 +108,7 @@ def _unique_is_gone(check: str) -> InvalidWriteError:
     return InvalidWriteError(
         f"The check {check!r} is gone: no check looks at the rows of the table. To leave out rows whose key is there, "
         "take mode='merge' with `keys` and when=['NOT MATCHED THEN INSERT *']. To look at the keys of the staged rows, "
-        "take a condition such as 'count(*) = count(DISTINCT id)': docs/no-key-twice.md. Nothing was staged."
+        "take a condition such as 'count(*) = count(DISTINCT id)': docs/guides/no-key-twice.md. Nothing was staged."
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_PAGE = "docs/errors.md"
+_PAGE = "docs/operate/errors.md"
 
 
 class OneLakeError(Exception):

@@ -1,6 +1,6 @@
 """Pay for the writers' imports once, in the process that forks the tasks, instead of in every task.
 
-Importing pyspark's client costs every task a second of a core or more (docs/spark.md). A task of the local executor
+Importing pyspark's client costs every task a second of a core (docs/operate/spark.md). A task of the local executor
 and of a Celery worker is a fork of a process that lives long, and a fork has the modules of its parent. So put this
 into ``airflow_local_settings.py``, which Airflow imports when it starts::
 

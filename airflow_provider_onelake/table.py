@@ -136,13 +136,13 @@ class Table:
         version: int | None = None,
         timestamp: datetime | str | None = None,
     ) -> Rows:
-        """Read rows of the table, without Spark (docs/reading.md).
+        """Read rows of the table, without Spark (docs/guides/reading.md).
 
         Files whose partition or statistics say that they have none of the rows are not opened. The log is read now, the
         files are read as the rows are taken.
 
         :param columns: names of columns, in the order that the rows are to have. Default: all, as in the table.
-        :param where: a condition on the rows, in Spark SQL, as docs/reading.md describes it. Default: all rows.
+        :param where: a condition on the rows, in Spark SQL, as docs/guides/reading.md describes it. Default: all rows.
         :param version: of the table. Default: the newest.
         :param timestamp: the version that the table had at a time, with its zone; as text in ISO 8601. Default: as
             ``version`` says.
@@ -165,7 +165,7 @@ class Table:
         memory: int = 1 << 30,
         lease: timedelta = timedelta(minutes=10),
     ) -> Frame:
-        """Hold a version open, for many reads that see the same rows (docs/reading.md).
+        """Hold a version open, for many reads that see the same rows (docs/guides/reading.md).
 
         A column of a file is fetched once and stays in memory. ``frame.reframe()`` goes on to the newest version and
         keeps the columns of files that are still there. Use it in a ``with``: until it is closed, our vacuum keeps the
@@ -218,7 +218,7 @@ class Table:
         r"""Search what the table's commits say of themselves (``userMetadata``), from the newest backwards.
 
         So a task can remember in the table itself how far it has come: by a ``commit_message``, which is there exactly
-        if the commit's rows are (docs/statements.md). Commits that a RESTORE took back do not count.
+        if the commit's rows are (docs/guides/statements.md). Commits that a RESTORE took back do not count.
 
         :param pattern: a regular expression, as in ``r"customers up to version (\d+)"``.
         :returns: the newest that matches; ``None`` if none does, or there is no table.

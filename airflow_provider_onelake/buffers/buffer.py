@@ -1,4 +1,4 @@
-"""A buffer: the target's twin, nested in the target's directory (docs/how-it-works.md).
+"""A buffer: the target's twin, nested in the target's directory (docs/concepts/how-it-works.md).
 
 staged/<writer>/<attempt>/_delta_log/0    protocol and metaData of the target; what the writer promised
 staged/<writer>/<attempt>/….parquet       written by an ordinary Spark append

@@ -135,7 +135,9 @@ def _of_entra(credentials: Credentials | None) -> AzureCredentials:
 
     azure = AzureCredentials() if credentials is None else credentials
     if not isinstance(azure, AzureCredentials) or azure.sign_in == "account_key":
-        raise CredentialsError("Fabric's REST takes tokens of Entra only: sign in as docs/stores.md says for OneLake.")
+        raise CredentialsError(
+            "Fabric's REST takes tokens of Entra only: sign in as docs/operate/stores.md says for OneLake."
+        )
     return azure
 
 

@@ -164,7 +164,7 @@ class FabricHook(BaseHook):
         return check_shortcut(fabric, address, self.onelake.root(), store)
 
     def check_access(self, table: str) -> AccessReport:
-        """Say what the connection's identity may do with a table, and which step decided (docs/onelake.md).
+        """Say what the connection's identity may do with a table, and which step decided (docs/operate/onelake.md).
 
         Scratch objects are put below the table and deleted, in about ten requests to its store. In OneLake, Fabric's
         REST is asked too. Nothing of the table is changed.

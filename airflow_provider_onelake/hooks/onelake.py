@@ -50,7 +50,7 @@ class OneLakeHook(BaseHook):
     two namespaces: else a run of one counts as a rerun of the other's. With ``iceberg_readers`` as ``may_be_stale``,
     tables with UniForm are written to, and their Iceberg readers may see them without these commits. With ``fsync`` as
     ``false``, a power cut may damage tables on a local disk or a mount, and commits are faster. Login, password and the
-    other fields of the extra say how the connection signs in (``docs/stores.md``).
+    other fields of the extra say how the connection signs in (``docs/operate/stores.md``).
 
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
     :param most_patience: an upper limit in seconds for the connection's ``patience``. Default: no limit.
@@ -139,8 +139,8 @@ class OneLakeHook(BaseHook):
     def table(self, name: str) -> Table:
         """Return a table. It does not have to exist yet, and its log is not read.
 
-        A path that leads through a shortcut of OneLake is the table that it leads to (docs/onelake.md). Once for each
-        path and hook, OneLake is asked whether it is one, by a request for each folder of the path; if so, Fabric's
+        A path that leads through a shortcut of OneLake is the table that it leads to (docs/operate/onelake.md). OneLake
+        is asked once for a path and hook whether it is one, by a request for each folder of the path; then, Fabric's
         REST is asked where it leads, and the store whether the target is there. ``follow_shortcuts`` in the
         connection's extra may forbid that, or have Fabric's REST asked always, whose errors then count.
 

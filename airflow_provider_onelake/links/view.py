@@ -1,4 +1,4 @@
-"""Where the Lakehouse view of Airflow's web UI shows a table (docs/view.md)."""
+"""Where the Lakehouse view of Airflow's web UI shows a table (docs/operate/view.md)."""
 
 from __future__ import annotations
 

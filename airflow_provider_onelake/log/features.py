@@ -1,4 +1,4 @@
-"""Which tables we commit to, by the features of their protocol (docs/which-tables.md), and what a new one needs.
+"""Which tables we commit to, by the features of their protocol (docs/concepts/tables.md), and what a new one needs.
 
 A table with a feature outside an explicit list is refused before Spark runs. Older tables do not name features but have
 a writer version that implies some; such a table is refused only if it uses a feature that is not on the list.

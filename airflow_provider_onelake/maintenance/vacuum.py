@@ -1,4 +1,4 @@
-"""What a vacuum may delete, decided before Spark is asked to (docs/how-it-works.md).
+"""What a vacuum may delete, decided before Spark is asked to (docs/concepts/how-it-works.md).
 
 Spark's VACUUM knows the table. It knows neither the writers that stage nor the versions that people asked to keep. So
 we list the table's directory, leave out what must be spared, and hand Spark the rest as an inventory. Spark deletes a

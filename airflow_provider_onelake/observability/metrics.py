@@ -1,7 +1,7 @@
 """Reports to Airflow's metrics; its ``[metrics]`` configuration says whether they go to StatsD or OpenTelemetry.
 
-All names begin with ``onelake.``; docs/observability.md lists them. The tags are ``table``, ``dag_id`` and ``task_id``,
-and some metrics have further tags.
+All names begin with ``onelake.``; docs/operate/observability.md lists them. The tags are ``table``, ``dag_id`` and
+``task_id``, and some metrics have further tags.
 """
 
 from __future__ import annotations

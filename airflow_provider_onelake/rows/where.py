@@ -1,6 +1,6 @@
 """A condition on the rows of a table: of which files it may hold, and of which rows it does.
 
-It is written and it means what predicates on partition columns do (docs/which-tables.md), and may name every column.
+It is written and it means what predicates on partition columns do (docs/concepts/tables.md), and may name every column.
 Of a file it says which outcomes it may have on the file's rows; of rows it says the outcome of each, by Arrow.
 ``tests/unit/rows/test_where.py`` holds the three against each other.
 """

@@ -43,7 +43,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
 
     The watermark is the last version whose event Airflow has in its database. It is kept in the asset's state store, so
     a triggerer that starts again continues there. If the triggerer dies before the watermark is stored, events come
-    twice, and ``assets.commits`` drops the repeated ones (``docs/events.md``). The watermark includes a digest of the
+    twice, and ``assets.commits`` drops repeated ones (docs/guides/events.md). The watermark includes a digest of the
     version's log entry. A table that was made again has another digest, and is followed from its first version. A table
     that was only away has the same digest, and the watcher continues. All watchers of a table in one triggerer share
     one poll, whatever their filters.

@@ -1,4 +1,4 @@
-"""The page **Lakehouse** in Airflow's web UI, and its tabs of a run and of a task (docs/view.md).
+"""The page **Lakehouse** in Airflow's web UI, and its tabs of a run and of a task (docs/operate/view.md).
 
 The API server imports this module at its start, so nothing heavy is imported at the top.
 """

@@ -1,4 +1,4 @@
-"""Which commits of others a write is in conflict with: the second question that a commit asks (docs/how-it-works.md).
+"""Which commits are in conflict with a write: a commit's second question (docs/concepts/how-it-works.md).
 
 A write that replaces is in conflict with a commit that changed rows in a partition that it replaces, or that replaced a
 partition for which it has rows. Partitions are compared by typed values (protocol: typed partition values). Where the

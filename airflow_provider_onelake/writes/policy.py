@@ -1,7 +1,7 @@
 """What a policy makes of a write's conflicts: the write is done whole, or left out whole, or refused.
 
-This is the third question that a commit asks (docs/how-it-works.md). Writes count in the order of the log, so a write
-is done on top of what stands, or not at all.
+This is the third question that a commit asks (docs/concepts/how-it-works.md). Writes count in the order of the log, so
+a write is done on top of what stands, or not at all.
 """
 
 from __future__ import annotations

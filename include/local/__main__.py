@@ -131,7 +131,7 @@ def _show_addresses(settings: Settings, api: AirflowApi) -> None:
         "Lakehouse": onelake.LAKEHOUSE if on_onelake else str(settings.lakehouse),
         "Logs": str(settings.logs),
         "Stop it": "make down",
-        "In containers": "docker-compose up --build, with a Spark cluster, S3 and Azure (docs/compose.md)",
+        "In containers": "docker-compose up --build, with a Spark cluster, S3 and Azure (docs/operate/compose.md)",
     }
     for name, value in rows.items():
         console.print(f"[bold]{name:<14}[/] {escape(value)}", soft_wrap=True)

@@ -4,7 +4,7 @@ It prints every sample when it is taken, and keeps all of them, and a page that 
 trees are compared by the files that they leave. The exit status is 1 if a row or a commit is missing or there twice,
 whatever the speed.
 
-``PAGE=1`` writes docs/performance.md instead, and README's figures with it. ``make bench ARGS="--only commits"`` measures
+``PAGE=1`` writes docs/project/performance.md instead, and README's figures with it. ``make bench ARGS="--only commits"`` measures
 one part, without a page.
 """
 
@@ -34,7 +34,7 @@ from tests.support.spark import Server
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".local" / "bench"
 RESULTS = ROOT / "bench-results"
-DOCS, README = ROOT / "docs", ROOT / "README.md"
+DOCS, README = ROOT / "docs" / "project", ROOT / "README.md"
 PARTS = ("races", "loads", "tasks", "merges", "commits", "openings", "publishings")
 
 
@@ -42,7 +42,9 @@ def main(arguments: list[str]) -> int:
     """Measure, print, keep the samples, write the page, and return 0 if every row was there, whatever the speed."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=PARTS, help="measure this part; may be given several times")
-    parser.add_argument("--page", action="store_true", help="write docs/performance.md, and README's figures with it")
+    parser.add_argument(
+        "--page", action="store_true", help="write docs/project/performance.md, and README's figures with it"
+    )
     asked = parser.parse_args(arguments)
     # The lines of the writers' logs, and of Spark's client, would hide the bench's own.
     os.environ |= {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR", "SPARK_CONNECT_LOG_LEVEL": "CRITICAL"}
@@ -80,7 +82,7 @@ def _measure(parts: Collection[str]) -> dict[str, Any]:
 def tell(result: Mapping[str, Any], *, page: bool) -> int:
     """Write the page of a result, if it has all parts and nothing is wrong; return 1 if a row is.
 
-    :param page: docs/performance.md and README's figures. Else a copy is written.
+    :param page: docs/project/performance.md and README's figures. Else a copy is written.
     """
     samples = [(part, sample) for part in PARTS for sample in result.get(part, ())]
     wrong = [f"{part}: {line(sample)}" for part, sample in samples if sample["faults"]]

@@ -1,4 +1,4 @@
-"""Puts what a run found into the tables of docs/performance.md and of README.md, whose words are written by hand."""
+"""Puts what a run found into the tables of docs/project/performance.md and of README.md, whose words are written by hand."""
 
 from __future__ import annotations
 

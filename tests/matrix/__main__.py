@@ -2,7 +2,7 @@
 
 A cell that needs an environment of its own has it below ``.local/matrix``. A test that needs what an older version lacks
 is skipped there, with a reason that names the version and the feature. The last line of a cell is its row in
-docs/versions.md.
+docs/project/contributing.md.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(cell: Cell, home: Path) -> tuple[bool, str]:
     """Run a cell's tests.
 
     :param home: directory that keeps environments, Sparks and reports.
-    :returns: whether all pass, and the cell's row of the table in docs/versions.md.
+    :returns: whether all pass, and the cell's row of the table in docs/project/contributing.md.
     """
     home.mkdir(parents=True, exist_ok=True)
     python, report = environment(cell, home), home / f"{cell.name}.xml"

@@ -1,4 +1,4 @@
-"""Bugs of the rule by which a commit decides, which unit tests show (docs/how-it-works.md)."""
+"""Bugs of the rule by which a commit decides, which unit tests show (docs/concepts/how-it-works.md)."""
 
 from __future__ import annotations
 

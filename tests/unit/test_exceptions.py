@@ -67,7 +67,7 @@ def test_every_error_leads_to_a_section_that_says_whether_it_is_retried(kind: ty
 
 
 def test_sections_by_name_are_in_order() -> None:
-    names = re.findall(r"^### (\w+Error)$", (ROOT / "docs" / "errors.md").read_text(), flags=re.MULTILINE)
+    names = re.findall(r"^### (\w+Error)$", (ROOT / "docs" / "operate" / "errors.md").read_text(), flags=re.MULTILINE)
     assert names == sorted(kind.__name__ for kind in KINDS)
 
 
@@ -75,7 +75,7 @@ def test_an_error_derived_elsewhere_leads_to_its_nearest_class_here() -> None:
     class OfAnotherModuleError(ConflictError):
         """An error of another module."""
 
-    assert with_page(OfAnotherModuleError("it happened.")).endswith(" More: docs/errors.md#conflicterror")
+    assert with_page(OfAnotherModuleError("it happened.")).endswith(" More: docs/operate/errors.md#conflicterror")
 
 
 def test_a_message_has_its_pointer_once() -> None:
@@ -86,7 +86,7 @@ def test_a_message_has_its_pointer_once() -> None:
 def test_behind_lines_of_sql_the_pointer_has_a_line_of_its_own() -> None:
     assert with_page(ConflictError("SELECT 1 FRM t\n---------^^^")).splitlines()[1:] == [
         "---------^^^",
-        "More: docs/errors.md#conflicterror",
+        "More: docs/operate/errors.md#conflicterror",
     ]
 
 
@@ -95,8 +95,8 @@ def test_a_message_says_at_its_end_where_its_tables_are() -> None:
     said = with_page(ConflictError("Version 2 of Tables/trips won over 'Tables/zones' and Tables/zones_old."), where)
     assert said == (
         "Version 2 of Tables/trips won over 'Tables/zones' and Tables/zones_old. "
-        "Tables/trips is onelake://ws/lake/Tables/trips. More: docs/errors.md#conflicterror"
+        "Tables/trips is onelake://ws/lake/Tables/trips. More: docs/operate/errors.md#conflicterror"
     )
     assert with_page(ConflictError(said), where) == said
     store = ConflictError("There is no 1.json in onelake://ws/lake/Tables/trips.")
-    assert with_page(store, where) == f"{store} More: docs/errors.md#conflicterror"
+    assert with_page(store, where) == f"{store} More: docs/operate/errors.md#conflicterror"

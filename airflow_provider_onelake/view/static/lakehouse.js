@@ -1,4 +1,4 @@
-// The page Lakehouse of Airflow's web UI, and its tabs of a run and of a task (docs/view.md).
+// The page Lakehouse of Airflow's web UI, and its tabs of a run and of a task (docs/operate/view.md).
 //
 // Airflow imports this module, and takes the component that it leaves in globalThis. React, the router and the colours
 // are the host's, so the module needs no build and no library. It reads, and changes nothing.
