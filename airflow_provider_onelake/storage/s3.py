@@ -183,8 +183,11 @@ class S3(StoreKind):
             "retry.limit": str(_s3a_retries(patience)),
             "connection.ssl.enabled": "false" if (s3.endpoint or "").startswith("http://") else None,
         }
-        # The SDK's own classes read the keys from the environment of the process.
         old = _has_old_sdk(hadoop())
+        if old:
+            # Later ones keep them always. To delete the markers above each new file may block a write for ever.
+            settings["directory.marker.retention"] = "keep"
+        # The SDK's own classes read the keys from the environment of the process.
         names = "com.amazonaws.auth" if old else f"{_AWS}.auth.credentials"
         base = None
         if s3.access_key:

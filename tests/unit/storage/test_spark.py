@@ -228,3 +228,5 @@ def test_a_hadoop_of_before_3_4_has_the_old_sdk(monkeypatch: pytest.MonkeyPatch,
     assert access.packages == ("org.apache.hadoop:hadoop-aws:3.3.4",)
     provider = "com.amazonaws.auth.EnvironmentVariableCredentialsProvider"
     assert access.settings[f"{BUCKET}aws.credentials.provider"] == provider
+    # Its default is "delete", by which a write of Spark 3.5 blocked for ever.
+    assert access.settings[f"{BUCKET}directory.marker.retention"] == "keep"
