@@ -122,7 +122,8 @@ def restore(
     connection: ConnectionId = None,
     version: Annotated[int | None, typer.Option(min=0, help="to go back to")] = None,
     timestamp: Annotated[
-        str | None, typer.Option(help="to go back to the version of that time, in ISO format; in UTC without a zone")
+        str | None,
+        typer.Option(help="to go back to the version of that time, such as 2019-01-31T12:00:00+00:00"),
     ] = None,
     newest: Annotated[
         int | None, typer.Option(min=0, metavar="VERSION", help="refuse if the table has a newer version than this")

@@ -56,7 +56,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param version: the number of the version to go back to (templated).
     :param timestamp: goes back to the version that the table had then: a ``datetime``, or its text in ISO format, as in
-        ``{{ data_interval_start }}``. Without a time zone it is in UTC. Give either this or ``version`` (templated).
+        ``{{ data_interval_start }}``. The time has a zone. Give either this or ``version`` (templated).
     :param on_newer_commit: what happens if others commit after the task has looked at the table: ``fail`` changes
         nothing, ``undo`` takes their commits back as well. Compactions do not count. Default: ``fail`` (templated).
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands

@@ -17,7 +17,7 @@ from airflow_provider_onelake.rows.choice import Chosen, ReadReport, choose
 from airflow_provider_onelake.rows.data_file import ParquetFile
 from airflow_provider_onelake.rows.layout import Layout
 from airflow_provider_onelake.rows.where import Where
-from airflow_provider_onelake.storage.clock import time_given
+from airflow_provider_onelake.storage.clock import instant_given
 from airflow_provider_onelake.storage.concurrent import map_in_windows
 
 if TYPE_CHECKING:
@@ -162,25 +162,12 @@ def snapshot_of(log: DeltaLog, version: int | None, timestamp: datetime | str | 
     if version is not None and timestamp is not None:
         raise InvalidReadError(f"Give version={version!r} or timestamp={timestamp!r}, not both. Nothing was read.")
     if timestamp is not None:
-        version = version_at(log, newest, _instant(timestamp))
+        version = version_at(log, newest, instant_given(timestamp, InvalidReadError))
     if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
         raise InvalidReadError(f"version={version!r}: a whole number. Nothing was read.")
     if version is not None and not 0 <= version <= newest.version:
         raise ReadRefusedError(f"{log.table} has no version {version}; its newest is {newest.version}.")
     return newest if version in (None, newest.version) else log.snapshot_at(version)
-
-
-def _instant(timestamp: datetime | str) -> datetime:
-    try:
-        instant = time_given(timestamp)
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
-        raise InvalidReadError(
-            f"timestamp={timestamp!r} must be a time with its zone, such as 2019-01-31T12:00:00+00:00. Nothing "
-            "was read."
-        )
-    return instant
 
 
 def batches(

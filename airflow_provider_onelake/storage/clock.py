@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import pendulum
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
 
 
 class Clock(Protocol):
@@ -83,33 +84,18 @@ def instant_of(value: Any) -> datetime | None:
         return None
 
 
-def time_given(value: datetime | str) -> datetime:
-    """Return the time that a person gave; without a time zone if the person named none.
+def instant_given(value: datetime | str, refused: type[TerminalError] = InvalidWriteError) -> datetime:
+    """Return the instant that a person gave as ``timestamp``.
 
-    :param value: a ``datetime``, or its text in ISO 8601. A day is its midnight.
-    :raises ValueError: the text is no time in ISO 8601, or may mean several instants, as a month and a time of day do.
+    :param value: a ``datetime`` with a time zone, or its text in ISO 8601.
+    :param refused: the error.
+    :raises TerminalError: the value is no time in ISO 8601, or may mean several instants, as one without a zone does.
     """
-    if isinstance(value, datetime):
-        return value
-    text = str(value).strip()
-    found = pendulum.parse(text, exact=True, tz=None)
-    if isinstance(found, pendulum.DateTime) and text != "now":
-        return found
-    if isinstance(found, pendulum.Date) and len(text) >= len("20190131"):
-        return pendulum.naive(found.year, found.month, found.day)
-    raise ValueError(f"{text!r} is no time")
-
-
-def instant_given(value: datetime | str) -> datetime:
-    """Return the instant that a person gave; in UTC if it has no time zone.
-
-    :param value: a ``datetime``, or its text in ISO 8601. A day is its midnight.
-    :raises InvalidWriteError: the text is no time in ISO 8601.
-    """
-    try:
-        instant = time_given(value)
-    except ValueError as error:
-        raise InvalidWriteError(
-            f"timestamp={value!r} must be a time in ISO format, such as 2019-01-31T12:00:00+00:00. Nothing was changed."
-        ) from error
-    return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
+    found: object = value if isinstance(value, datetime) else None
+    with suppress(ValueError):
+        found = found or pendulum.parse(str(value).strip(), exact=True, tz=None)
+    if not isinstance(found, datetime) or found.tzinfo is None or value == "now":
+        raise refused(
+            f"timestamp={value!r} must be a time with its zone, such as 2019-01-31T12:00:00+00:00. Nothing was changed."
+        )
+    return found

@@ -164,7 +164,7 @@ def grown(table: DeltaLog) -> DeltaLog:
 
 def test_a_restore_is_rehearsed_and_its_own_last_line_does_it(grown: DeltaLog) -> None:
     before = files(Path(grown.table))
-    rehearsed = ask("restore", grown.table, "--timestamp", "2019-01-31T13:30")
+    rehearsed = ask("restore", grown.table, "--timestamp", "2019-01-31T13:30Z")
     assert rehearsed.exit_code == 0, rehearsed.output
     assert "undoes versions 2 to 3" in rehearsed.output
     assert "month=2019-02, month=2019-03" in rehearsed.output
@@ -192,9 +192,9 @@ def test_what_came_after_the_rehearsal_is_not_undone_unseen(grown: DeltaLog) -> 
     [
         ((), "Give either --version or --timestamp"),
         (("--version", 1, "--timestamp", "2019-01-31"), "Give either --version or --timestamp"),
-        (("--timestamp", "yesterday"), "a time in ISO format"),
+        (("--timestamp", "yesterday"), "a time with its zone"),
         (("--version", 9), "has no version 9"),
-        (("--timestamp", "2018-01-31"), "does not reach back"),
+        (("--timestamp", "2018-01-31T00:00Z"), "does not reach back"),
     ],
 )
 def test_what_a_table_cannot_go_back_to_is_said_in_a_line(

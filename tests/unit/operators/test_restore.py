@@ -60,7 +60,7 @@ def test_the_result_says_what_was_undone(log: DeltaLog, caplog: pytest.LogCaptur
 
 @pytest.mark.parametrize(
     "timestamp",
-    [NOON + timedelta(hours=2.5), "2019-01-31T14:30:00+00:00", "2019-01-31 15:30:00+01:00", "2019-01-31T14:30"],
+    [NOON + timedelta(hours=2.5), "2019-01-31T14:30:00+00:00", "2019-01-31 15:30:00+01:00"],
 )
 def test_a_time_names_the_version_of_then(log: DeltaLog, timestamp: Any) -> None:
     assert run(timestamp=timestamp, version="")["restored_to"] == 2

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pendulum
 import pytest
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidReadError, InvalidWriteError, TerminalError
 from airflow_provider_onelake.storage.clock import (
     from_milliseconds,
     instant_given,
@@ -50,21 +50,34 @@ def test_milliseconds_beyond_the_years_of_the_calendar_are_no_instant() -> None:
     ("value", "instant"),
     [
         ("2019-01-31T12:00:00+01:00", datetime(2019, 1, 31, 11, tzinfo=UTC)),
-        (" 2019-01-31 12:00:00.25 ", datetime(2019, 1, 31, 12, 0, 0, 250000, tzinfo=UTC)),
+        (" 2019-01-31 12:00:00.25Z ", datetime(2019, 1, 31, 12, 0, 0, 250000, tzinfo=UTC)),
         ("20190131T1200Z", datetime(2019, 1, 31, 12, tzinfo=UTC)),
-        ("2019-01-31", datetime(2019, 1, 31, tzinfo=UTC)),
-        (pendulum.naive(2019, 1, 31), datetime(2019, 1, 31, tzinfo=UTC)),
         (pendulum.datetime(2019, 1, 31, tz="Europe/Berlin"), datetime(2019, 1, 30, 23, tzinfo=UTC)),
     ],
 )
-def test_a_time_that_a_person_gives_is_of_utc_if_they_name_no_zone(value: datetime | str, instant: datetime) -> None:
-    found = instant_given(value)
-    assert (found, found.utcoffset() is None) == (instant, False)
+def test_a_time_with_its_zone_is_an_instant(value: datetime | str, instant: datetime) -> None:
+    assert instant_given(value) == instant
 
 
 @pytest.mark.parametrize(
-    "value", ["2019", "2019-01", "12:00", "now", "P1D", "2019-01-31/2019-02-01", "31/01/2019", "7"]
+    "value",
+    [
+        *(
+            "2019",
+            "2019-01",
+            "2019-01-31",
+            "2019-01-31T12:00",
+            "12:00",
+            "now",
+            "P1D",
+            "2019-01-31/2019-02-01",
+            "31/01/2019",
+            "7",
+        ),
+        pendulum.naive(2019, 1, 31),
+    ],
 )
-def test_what_may_mean_several_instants_is_no_time(value: str) -> None:
-    with pytest.raises(InvalidWriteError, match="must be a time in ISO format"):
-        instant_given(value)
+@pytest.mark.parametrize("refused", [InvalidWriteError, InvalidReadError])
+def test_what_may_mean_several_instants_is_refused(value: datetime | str, refused: type[TerminalError]) -> None:
+    with pytest.raises(refused, match=r"must be a time with its zone, .* Nothing was changed\."):
+        instant_given(value, refused)
