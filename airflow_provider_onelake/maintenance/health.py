@@ -223,7 +223,7 @@ def _waste(waste: vacuum.VacuumPlan, live: int) -> list[Finding]:
     if waste.bytes > live and waste.bytes > _GIB:
         what = f"A vacuum would free {waste.bytes} bytes, more than the table holds"
         findings.append(Finding(Severity.WARNING, what, "Vacuum the table by OneLakeVacuumOperator"))
-    return findings + [Finding(Severity.NOTE, note, "Read docs/concepts/tables.md on vacuum") for note in waste.notes]
+    return findings + [Finding(Severity.NOTE, note, "Read docs/guides/upkeep.md on vacuum") for note in waste.notes]
 
 
 def _pinned(waste: vacuum.VacuumPlan) -> list[Finding]:
