@@ -218,7 +218,7 @@ class Table:
         r"""Search what the table's commits say of themselves (``userMetadata``), from the newest backwards.
 
         So a task can remember in the table itself how far it has come: by a ``commit_message``, which is there exactly
-        if the commit's rows are (docs/guides/statements.md). Commits that a RESTORE took back do not count.
+        if the commit's rows are (docs/guides/follow.md). Commits that a RESTORE took back do not count.
 
         :param pattern: a regular expression, as in ``r"customers up to version (\d+)"``.
         :returns: the newest that matches; ``None`` if none does, or there is no table.

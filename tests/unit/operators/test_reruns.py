@@ -1,4 +1,4 @@
-"""What a rerun does, case by case as docs/guides/backfills.md has them: clears, deleted runs, lists that grow, new names."""
+"""What a rerun does, case by case as docs/concepts/reruns.md has them: clears, deleted runs, lists that grow, new names."""
 
 from __future__ import annotations
 
