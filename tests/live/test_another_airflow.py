@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import airflow
 import pytest
 
 from include.local import processes
@@ -30,6 +31,7 @@ def begin(directory: Path, owner: int) -> None:
     load.wait_until_at(PUBLISHED)
     load.wait_until_at(STAGED)
     (directory / "run_id").write_text(load.run_id)
+    (directory / "airflow").write_text(airflow.__version__)
     processes.shut_down(settings.state)
 
 
@@ -43,6 +45,7 @@ def test_what_airflow_3_2_began_3_3_ends(tmp_path: Path) -> None:
     env = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
     try:
         subprocess.run(first_half, env=env, cwd=REPOSITORY, check=True)
+        assert (tmp_path / "airflow").read_text().startswith("3.2.")
         running = start(settings)
         load = HeldLoad(running, tmp_path, "upgraded")
         load.run_id = (tmp_path / "run_id").read_text()
