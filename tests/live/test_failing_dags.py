@@ -78,7 +78,7 @@ def test_all_that_a_failing_dag_says_is_in_sight(failing: Failing) -> None:
             shown.wait_for()
             message = " ".join(shown.inner_text().split())
             assert message.startswith(error)
-            assert message.endswith(f"More: docs/operate/errors.md#{error.partition(':')[0].lower()}")
+            assert message.endswith(f"More: docs/reference/errors.md#{error.partition(':')[0].lower()}")
             assert_in_sight(ui, shown, ui.page.get_by_test_id("virtual-scroll-container"))
 
         ui.open("")

@@ -97,5 +97,5 @@ def test_where_its_table_is_a_message_says_once_and_behind_its_point() -> None:
     for one in found:
         # In quotes is what a person is to read or to copy.
         assert not re.search(rf"(?<!['\w/]){re.escape(ADDRESS)}", one.text), one.where
-        end = rf"[ \n]{TABLE} is {re.escape(ADDRESS)}\.[ \n]More: docs/operate/errors\.md#\w+"
+        end = rf"[ \n]{TABLE} is {re.escape(ADDRESS)}\.[ \n]More: docs/reference/errors\.md#\w+"
         assert re.search(f"{end}$", one.shown), one.where

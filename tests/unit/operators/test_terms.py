@@ -12,7 +12,9 @@ from airflow_provider_onelake.operators._parameters import terminal_errors_fail
 def test_an_error_that_a_person_has_to_act_on_is_not_retried_and_says_where_to_read_more() -> None:
     with pytest.raises(AirflowFailException) as caught, terminal_errors_fail():
         raise ConflictError("Both replaced month=2019-01.")
-    assert str(caught.value) == "ConflictError: Both replaced month=2019-01. More: docs/operate/errors.md#conflicterror"
+    assert (
+        str(caught.value) == "ConflictError: Both replaced month=2019-01. More: docs/reference/errors.md#conflicterror"
+    )
     assert caught.value.__cause__ is None
     # Each frame is lines in the task's log, below a message that says all.
     assert [frame.name for frame in caught.traceback][1:] == ["__exit__"]
@@ -25,7 +27,7 @@ def test_any_other_error_of_ours_goes_on_with_its_causes_and_says_where_to_read_
         raise error from cause
     assert caught.value is error
     assert error.__cause__ is cause
-    assert str(error) == f"No answer. More: docs/operate/errors.md#{kind.__name__.lower()}"
+    assert str(error) == f"No answer. More: docs/reference/errors.md#{kind.__name__.lower()}"
 
 
 @pytest.mark.parametrize("kind", [ConflictError, StoreUnavailableError])
@@ -40,7 +42,7 @@ def test_a_message_is_said_once_in_short_lines(kind: type[Exception], caplog: py
     assert len(first) <= 63
     assert max(map(len, others)) <= 93
     assert "       ^" in others
-    assert others[-1] == f"More: docs/operate/errors.md#{name.lower()}"
+    assert others[-1] == f"More: docs/reference/errors.md#{name.lower()}"
 
 
 def test_errors_of_others_are_left_as_they_are() -> None:

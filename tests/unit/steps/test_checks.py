@@ -114,7 +114,7 @@ def test_rows_that_fail_a_check_are_refused_for_good(engine: FakeEngine, log: De
         f"'{log.table}/staged/write-"
     )
     assert "clear write with its downstream tasks." in said
-    assert said.endswith(f"Tables/trips is {log.table}. More: docs/operate/errors.md#checksfailederror")
+    assert said.endswith(f"Tables/trips is {log.table}. More: docs/reference/errors.md#checksfailederror")
     assert (result["status"], result["rows"], result["version"]) == ("refused", 2, None)
     assert context["writer_outcome"] == "refused, 1 of 2 checks failed: small ids"
     assert log.snapshot().version == 0

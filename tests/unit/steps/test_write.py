@@ -389,7 +389,7 @@ def test_an_error_for_people_is_said_once(engine: FakeEngine, log: DeltaLog, cap
     engine.before = refuse
     with caplog.at_level(logging.DEBUG), pytest.raises(AirflowFailException) as caught:
         run()
-    assert str(caught.value) == "SparkQueryError: Spark refused it More: docs/operate/errors.md#sparkqueryerror"
+    assert str(caught.value) == "SparkQueryError: Spark refused it More: docs/reference/errors.md#sparkqueryerror"
     assert caught.value.__suppress_context__
     # Whoever looks for more turns debugging on.
     assert any(r.levelno == logging.DEBUG and "deep inside Spark" in (r.exc_text or "") for r in caplog.records)
