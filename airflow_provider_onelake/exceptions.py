@@ -300,7 +300,7 @@ class ConflictError(TerminalError):
     """Another commit changed what a write replaces, and the policy is ``fail``.
 
     Nothing of the write was published. Clear the writer, which then replaces these rows, or give writers partitions of
-    their own. Each other kind of conflict is a class below this one.
+    their own. Each other kind of conflict has a class of its own.
     """
 
 
