@@ -67,7 +67,7 @@ def test_the_readme_tells_a_race_as_it_was_measured() -> None:
 
 
 def test_the_readme_is_two_screens() -> None:
-    assert len(QUOTE.sub("", (ROOT / "README.md").read_text()).splitlines()) <= 140
+    assert len((ROOT / "README.md").read_text().split()) <= 1100
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
