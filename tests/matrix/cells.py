@@ -21,7 +21,7 @@ _SPARK = (
     "tests/airflow/test_another_server.py",
     *(f"tests/integration/spark/test_{what}.py" for what in ("stage", "merge", "changes", "optimize", "vacuum")),
     "tests/integration/submit/test_local.py",
-    "tests/integration/livy/test_batches.py",
+    "tests/integration/livy",
 )
 
 

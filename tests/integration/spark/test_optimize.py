@@ -121,6 +121,7 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> CompactionRe
     return publication
 
 
+IN_COMMIT = needs_delta(3, 3, "in-commit timestamps by that name")
 BY_MONTH, NIGHTLY = "PARTITIONED BY (month)", pytest.mark.nightly
 MAPPED = "'delta.columnMapping.mode'='name'"
 AUTO = "'delta.autoOptimize.autoCompact'='true','delta.autoOptimize.optimizeWrite'='true'"
@@ -133,7 +134,7 @@ AUTO = "'delta.autoOptimize.autoCompact'='true','delta.autoOptimize.optimizeWrit
         pytest.param("", BY_MONTH, id="partitions with spaces"),
         pytest.param(MAPPED, BY_MONTH, id="column mapping by name", marks=NIGHTLY),
         pytest.param("'delta.columnMapping.mode'='id'", BY_MONTH, id="column mapping by id", marks=NIGHTLY),
-        pytest.param("'delta.enableInCommitTimestamps'='true'", BY_MONTH, id="in-commit timestamps"),
+        pytest.param("'delta.enableInCommitTimestamps'='true'", BY_MONTH, id="in-commit timestamps", marks=IN_COMMIT),
         pytest.param(f"{MAPPED},'delta.enableIcebergCompatV2'='true'", BY_MONTH, id="IcebergCompatV2"),
         pytest.param("'delta.checkpointPolicy'='v2'", BY_MONTH, id="v2 checkpoints", marks=NIGHTLY),
         pytest.param("'delta.appendOnly'='true'", BY_MONTH, id="append-only", marks=NIGHTLY),
@@ -267,6 +268,7 @@ def width(file: dict[str, Any]) -> int:
     return int(stats["maxValues"]["id"] - stats["minValues"]["id"])
 
 
+@needs_delta(3, 3, "timestamps of partitions with their zone")
 def test_a_timestamp_partition_stays_the_same_instant(
     spark: SparkSession, tmp_path: Path, engine: ConnectEngine
 ) -> None:

@@ -23,7 +23,7 @@ from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.schemas import field
 from tests.support.shadows import write_checksum
 from tests.support.spark import Server, Target, generated, make_job, open_buffer, sql_job
-from tests.support.spark_homes import needs_spark
+from tests.support.spark_homes import needs_delta, needs_spark
 from tests.support.tables import local_log
 
 MakeTarget = Callable[..., Target]
@@ -117,6 +117,7 @@ def test_the_filter_is_pushed_down_into_parquet(
     )
 
 
+@needs_delta(3, 3, "timestamps of partitions with their zone")
 def test_a_timestamp_partition_is_spelled_in_utc(engine: ConnectEngine, new_target: MakeTarget) -> None:
     target = new_target([field("id", "long"), field("at", "timestamp")], ["at"])
     engine.stage(sql_job(target, "SELECT 1L AS id, TIMESTAMP '2019-01-01 03:00:00 America/New_York' AS at"))
@@ -131,6 +132,7 @@ def test_no_rows_leave_it_to_the_writer_to_seal(engine: ConnectEngine, new_targe
     assert target.versions == [0]
 
 
+@needs_delta(3, 3, "checksums of versions")
 def test_a_writer_takes_one_spark_job(
     engine: ConnectEngine, new_target: MakeTarget, connect_server: Server, tmp_path: Path
 ) -> None:
@@ -154,6 +156,7 @@ def test_a_writer_takes_one_spark_job(
     ids=["plain", "vectors and row ids", "in-commit timestamps", "mapped"],
 )
 @pytest.mark.parametrize("files", [False, True], ids=["a buffer's", "a shadow's"])
+@needs_delta(3, 3, "checksums of versions")
 def test_a_checksum_of_ours_says_what_delta_would(
     spark: Any, tmp_path: Path, properties: dict[str, str], files: bool
 ) -> None:
