@@ -19,7 +19,7 @@ PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 TESTS := tests include/local_onelake/tests
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars stores classes format lint test promise test-all test-rest test-nightly test-about simulate seeded-bugs matrix up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores classes format lint docs release-check test promise test-all test-rest test-nightly test-about simulate seeded-bugs matrix up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,8 +53,12 @@ lint: setup ## ruff, ruff format, mypy --strict, import-linter
 	$(BIN)/mypy -p airflow_provider_onelake -p include -p local_onelake
 	$(BIN)/lint-imports
 
-test: classes ## Ten minutes: lint, and the tests of all that the promise rests on, with real Spark and a live Airflow
-	@$(MAKE) --no-print-directory --jobs 2 lint promise
+docs: setup ## Build the docs' site into site/, without a warning or a dead link (SERVE=1: and show it on this machine)
+	@export AIRFLOW_HOME=$(CURDIR)/.local/docs NO_MKDOCS_2_WARNING=1; $(BIN)/python -m mkdocs build --quiet
+	@$(if $(SERVE),export AIRFLOW_HOME=$(CURDIR)/.local/docs NO_MKDOCS_2_WARNING=1; $(BIN)/python -m mkdocs serve)
+
+test: classes ## Ten minutes: lint, the docs' site, and the tests of all that the promise rests on, with real Spark and a live Airflow
+	@$(MAKE) --no-print-directory --jobs 2 lint docs promise
 
 promise: classes
 	@$(PYTEST) --numprocesses 3 -m promise $(TESTS)
@@ -103,7 +107,7 @@ stress: jars ## Loads by every policy, backfills, compactions, other engines and
 
 clean: down ## Stop everything; remove what ran and what was built, but not .venv and not what was fetched
 	@if [[ -x $(BIN)/python ]]; then $(LOCAL) clean; fi
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist bench-results
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site bench-results
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv and .local too

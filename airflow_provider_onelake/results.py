@@ -9,9 +9,11 @@ class CheckResult(TypedDict):
     """What one check said of a writer's rows."""
 
     name: str
+    """The check's name."""
     sql: str
     """The condition."""
     passed: bool
+    """Whether the rows meet the check."""
     done: NotRequired[str]
     """What was done with the rows if they failed: ``refused`` or ``warned``."""
     each_row: bool
@@ -32,12 +34,15 @@ class WriterResult(TypedDict):
     dag: str
     """The DAG's id, or the group's ``load_name``."""
     group: str
+    """The id of the closest write group, else of the closest task group, else of the task."""
     run: str
+    """The run's name in the table's log."""
     task: str
     """The task's label."""
     table: str
     """The table's address."""
     mode: str
+    """The mode's name, such as ``append``."""
 
 
 class SkippedResult(WriterResult):
@@ -57,13 +62,15 @@ class BufferResult(WriterResult):
     """What every writer says that has staged rows."""
 
     status: str
-    """What became of them, in a word."""
+    """What became of the rows, in a word."""
     version: int | None
     """The table's version that holds the rows."""
     rows: int | None
     """The rows that were staged; ``None`` without statistics, as for all counts of rows."""
     files: int
+    """The files that were staged."""
     bytes: int
+    """The size of these files."""
     partitions: list[str]
     """The partitions that were staged, at most 50."""
     finished: str
@@ -81,6 +88,7 @@ class BufferResult(WriterResult):
     without_rows: NotRequired[str]
     """Where the source gave no row: that, and what was not replaced because of it."""
     checks: NotRequired[list[CheckResult]]
+    """What the checks said, of a writer that has some."""
 
 
 class StagedResult(BufferResult):
@@ -116,13 +124,19 @@ class MergedResult(BufferResult):
     left_out: list[str]
     """Always empty."""
     rows_inserted: int | None
+    """The rows that the merge inserted."""
     rows_updated: int | None
+    """The rows that the merge updated."""
     rows_deleted: int | None
+    """The rows that the merge deleted."""
     files_removed: int | None
+    """The files that the commit removed."""
     files_added: int | None
+    """The files that the commit added."""
     rounds: int
     """How many times Spark ran the merge."""
     lost_races: int
+    """Puts that met another commit at the same version."""
     decisions: list[str]
     """Always empty."""
 

@@ -1,7 +1,7 @@
 """Reports to Airflow's metrics; its ``[metrics]`` configuration says whether they go to StatsD or OpenTelemetry.
 
-All names begin with ``onelake.``; docs/operate/observability.md lists them. The tags are ``table``, ``dag_id`` and
-``task_id``, and some metrics have further tags.
+All names begin with ``onelake.``; :data:`METRICS` has them. The tags are ``table``, ``dag_id`` and ``task_id``, and
+some metrics have further tags.
 """
 
 from __future__ import annotations
@@ -26,6 +26,70 @@ PREFIX = "onelake"
 
 # Replace all other characters in tags, because colons, commas and equals signs have a meaning in StatsD's protocol.
 _NO_TAG = re.compile(r"[^A-Za-z0-9_./-]+")
+
+
+@attrs.frozen
+class Metric:
+    """What one metric says, for the docs.
+
+    :param kind: ``counter``, or a timer with its unit.
+    :param text: what it counts or measures.
+    :param tag: a tag that it has beside those of every metric, with the values.
+    """
+
+    kind: str
+    text: str
+    tag: str = ""
+
+
+_COUNTER, _TIMER = "counter", "timer, ms"
+
+METRICS: Mapping[str, Metric] = {
+    "write.writers": Metric(
+        _COUNTER,
+        "Writers that ended without an error.",
+        "`status`: `published`, `already_published`, `staged`, `skipped`, `set_aside`, `superseded`. Also "
+        "`nothing_to_do`, of a MERGE and of a writer without rows where there is no table.",
+    ),
+    "write.staged_rows": Metric(_COUNTER, "Rows that Spark staged."),
+    "write.staged_bytes": Metric(_COUNTER, "Bytes of the files that Spark staged."),
+    "write.staged_files": Metric(_COUNTER, "Files that Spark staged."),
+    "write.reused": Metric(_COUNTER, "Complete buffers that a retry found. Spark did not run again."),
+    "write.reruns": Metric(_COUNTER, "Spark jobs that ran again because their rows came too late."),
+    "commit.commits": Metric(_COUNTER, "Versions that put rows into the table."),
+    "commit.rows": Metric(_COUNTER, "Rows that these versions added."),
+    "commit.attempts": Metric(_COUNTER, "Puts that were tried."),
+    "commit.lost_races": Metric(
+        _COUNTER, "Puts that found their version taken by another commit. Each is tried again at once."
+    ),
+    "commit.unanswered": Metric(_COUNTER, "Puts that the store did not answer. Each is tried again."),
+    "commit.conflicts": Metric(_COUNTER, "Commits with which a write was in conflict, and that its policy settled."),
+    "commit.rebase_time": Metric(_TIMER, "From the first lost race to the end of the commit."),
+    "commit.buffer_age": Metric(_TIMER, "From the completion of a buffer to its commit."),
+    "reconcile.writers": Metric(
+        _COUNTER,
+        "What became of the writers of a load.",
+        "`status`: `published`, `already_published`, `superseded`, `deleted`, `restored_away`, `set_aside`, `missing`, "
+        "`held_back`, `refused`, `retired`. Of a MERGE also `nothing_to_do` and `waiting`, and `nothing_to_do` of a "
+        "writer without rows where there is no table.",
+    ),
+    "optimize.runs": Metric(_COUNTER, "Compactions.", "`status`: `published`, `dropped`, `nothing_to_do`."),
+    "optimize.files_before": Metric(_COUNTER, "Files that were compacted."),
+    "optimize.files_after": Metric(_COUNTER, "Files that they became."),
+    "optimize.bytes_before": Metric(_COUNTER, "Bytes of the files that were compacted."),
+    "optimize.bytes_after": Metric(_COUNTER, "Bytes of the files that they became."),
+    "optimize.partitions_compacted": Metric(_COUNTER, "Partitions that were compacted."),
+    "optimize.partitions_dropped": Metric(
+        _COUNTER, "Partitions whose compaction was given up because others changed their rows."
+    ),
+    "optimize.lost_races": Metric(_COUNTER, "Puts of compactions that found their version taken by another commit."),
+    "vacuum.runs": Metric(_COUNTER, "Vacuums. A dry run does not count, here and below."),
+    "vacuum.files": Metric(_COUNTER, "Files that were deleted."),
+    "vacuum.bytes": Metric(_COUNTER, "Bytes of the files that were deleted."),
+    "vacuum.left": Metric(_COUNTER, "Files that were to be deleted, and that Spark left."),
+    "vacuum.logs_deleted": Metric(_COUNTER, "Logs of buffers that were deleted."),
+}
+"""All metrics by name, without the prefix. docs/reference/metrics.md is made from it."""
 
 
 @attrs.frozen

@@ -67,7 +67,7 @@ _CONCERNS = {
         live/test_failing_dags  live/test_secrets  live/test_ui  live/test_view""",
     "tooling": """packaging  unit/benchmarks  unit/compose  unit/local/  unit/support  unit/test_docs
         unit/test_airflow  unit/test_example_dags  unit/test_imports  unit/test_names
-        unit/test_parsing  unit/test_preload  unit/test_seeded_bugs  live/test_compose  live/test_demo  live/test_stack.py
+        unit/test_parsing  unit/test_preload  unit/test_reference  unit/test_seeded_bugs  unit/test_words  live/test_compose  live/test_demo  live/test_stack.py
         live/test_stress  integration/stores/test_compose_rooms""",
 }
 _SUBJECT_OF = {path: subject for subject, paths in _CONCERNS.items() for path in paths.split()}

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from airflow_provider_onelake import exceptions
+from include.docs.generated import with_errors
+from include.docs.hooks import SHOWN
 
 ROOT = Path(__file__).parents[2]
 QUOTE = re.compile(r"<!-- quoted from (\S+): (\S+) -->\n```python\n(.*?)```", re.DOTALL)
 LOCAL_ONELAKE = "include/local_onelake/README.md"
-PAGES = [*(ROOT / name for name in ("README.md", "SECURITY.md", LOCAL_ONELAKE)), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "SECURITY.md", "CODE_OF_CONDUCT.md", LOCAL_ONELAKE)),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+ERRORS = ROOT / "docs" / "reference" / "errors.md"
+"""The page that is made from docstrings."""
 QUOTES = [(page.name, *match.groups()) for page in PAGES for match in QUOTE.finditer(page.read_text())]
 
 
@@ -47,14 +57,29 @@ def test_anchors_are_headings(page: Path) -> None:
         assert anchor in anchors, f"{page.name} links to {target}#{anchor}"
 
 
-def test_the_index_lists_every_page() -> None:
+def test_the_index_lists_every_page_but_those_of_reference_and_project() -> None:
     linked = set(re.findall(r"^\| \[[^]]+\]\(([^)#]+)\)", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE))
-    assert linked == {
-        "../README.md",
-        "../SECURITY.md",
-        f"../{LOCAL_ONELAKE}",
-        *(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")),
-    } - {"index.md"}
+    everything = {"../README.md", "../SECURITY.md", f"../{LOCAL_ONELAKE}", *written()} - {"index.md"}
+    # The site's navigation has all of them.
+    assert linked <= everything
+    assert {page for page in everything - linked if not page.startswith(("reference/", "project/"))} == set()
+
+
+def written() -> set[str]:
+    return {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+
+
+def in_nav(entries: list[Any]) -> Iterator[str]:
+    for entry in entries:
+        for found in entry.values() if isinstance(entry, dict) else [entry]:
+            yield from in_nav(found) if isinstance(found, list) else [found]
+
+
+def test_the_sites_navigation_has_every_page_once_and_no_other() -> None:
+    # Behind `nav:` are no tags of MkDocs, which a plain loader does not know.
+    found = list(in_nav(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    assert len(found) == len(set(found))
+    assert set(found) == written() | set(SHOWN.values())
 
 
 def test_the_readme_tells_a_race_as_it_was_measured() -> None:
@@ -72,7 +97,7 @@ def test_the_readme_is_two_screens() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_lines_of_prose_are_short(page: Path) -> None:
-    text = QUOTE.sub("", page.read_text())
+    text = QUOTE.sub("", page.read_text()) if page != ERRORS else ""
     assert [line for line in text.splitlines() if len(line) > 130 and not line.startswith("|")] == []
 
 
@@ -129,14 +154,15 @@ def test_the_page_of_security_is_short() -> None:
 INSIDE = {"OneLakeError", "TerminalError", "TransientError", "ObjectNotFoundError", "ObjectExistsError"}
 
 
-def test_the_errors_page_has_every_error() -> None:
+def test_the_page_of_errors_names_every_error_and_links_to_its_text() -> None:
     ours = {
         name
         for name, value in vars(exceptions).items()
         if isinstance(value, type) and value.__module__ == exceptions.__name__
-    } - INSIDE
+    }
     page = set(re.findall(r"\w+Error\b", (ROOT / "docs" / "operate" / "errors.md").read_text()))
-    assert page - INSIDE == ours
+    assert page - INSIDE == ours - INSIDE
+    assert set(re.findall(r"^## (\w+)$", ERRORS.read_text(), re.MULTILINE)) == ours
 
 
 # "(protocol: young)", also over two lines of a comment or of a docstring, or as a sentence of its own.
@@ -172,7 +198,7 @@ def quote_again() -> None:
     for page in PAGES:
         text = page.read_text()
         fresh = QUOTE.sub(lambda m: f"<!-- quoted from {m[1]}: {m[2]} -->\n```python\n{marked(m[1], m[2])}```", text)
-        page.write_text(fresh)
+        page.write_text(with_errors(fresh) if page == ERRORS else fresh)
 
 
 if __name__ == "__main__":
