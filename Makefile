@@ -57,6 +57,9 @@ docs: setup ## Build the docs' site into site/, without a warning or a dead link
 	@export AIRFLOW_HOME=$(CURDIR)/.local/docs NO_MKDOCS_2_WARNING=1; $(BIN)/python -m mkdocs build --quiet
 	@$(if $(SERVE),export AIRFLOW_HOME=$(CURDIR)/.local/docs NO_MKDOCS_2_WARNING=1; $(BIN)/python -m mkdocs serve)
 
+release-check: setup ## Build what a release would publish into dist/, and say what stands in its way
+	$(BIN)/python -m include.release
+
 test: classes ## Ten minutes: lint, the docs' site, and the tests of all that the promise rests on, with real Spark and a live Airflow
 	@$(MAKE) --no-print-directory --jobs 2 lint docs promise
 

@@ -23,6 +23,7 @@ from airflow_provider_onelake.storage.kinds import StoreKind, kinds
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
+    from openlineage.client.event_v2 import Dataset
 
     from airflow_provider_onelake.table import Table
 
@@ -84,8 +85,7 @@ def sanitize_onelake(uri: SplitResult) -> SplitResult:
     :raises ValueError: it names no table.
     """
     try:
-        found = _parts(TableAddress.parse(urlunsplit(uri._replace(query="", fragment=""))))
-        return SplitResult(*found, _query(uri), "")
+        return SplitResult(*_parts(_address(uri)), _query(uri), "")
     except AddressError as error:
         raise ValueError(str(error)) from error
 
@@ -105,9 +105,7 @@ def sanitize_delta(uri: SplitResult) -> SplitResult:
                     "connection's id."
                 )
             return uri._replace(path=_relative(unquote(uri.path)), query=_query(uri))
-        return SplitResult(
-            *_parts(TableAddress.parse(stores[uri.netloc].asset_address(unquote(uri.path)))), _query(uri), ""
-        )
+        return SplitResult(*_parts(_address(uri)), _query(uri), "")
     except AddressError as error:
         raise ValueError(str(error)) from error
 
@@ -124,6 +122,33 @@ def create_asset(
     from airflow.sdk import Asset
 
     return Asset(uri=asset_uri(table, onelake_conn_id), extra=extra)  # type: ignore[arg-type]
+
+
+def convert_asset_to_openlineage(asset: Asset, lineage_context: object) -> Dataset:
+    """Return a table's asset as OpenLineage's dataset, with the name that lineage of this package's tasks has for it.
+
+    OpenLineage's provider asks this about inlets and outlets of other tasks. No store is asked, so no shortcut is
+    followed.
+
+    :param asset: with a URI of this module's.
+    :param lineage_context: who reported the asset. It is not used.
+    :raises AddressError: the connection's lakehouse does not make an address of the path.
+    """
+    from openlineage.client.event_v2 import Dataset
+
+    from airflow_provider_onelake.observability.lineage import dataset_of
+
+    return Dataset(*dataset_of(_address(urlsplit(asset.uri)).spark_uri))
+
+
+def _address(uri: SplitResult) -> TableAddress:
+    """Return the address that a URI in its one form stands for."""
+    if uri.scheme == "onelake":
+        return TableAddress.parse(urlunsplit(uri._replace(query="", fragment="")))
+    kind = _stores().get(uri.netloc)
+    if kind is None:
+        return OneLakeHook(uri.netloc).address(unquote(uri.path).lstrip("/"))
+    return TableAddress.parse(kind.asset_address(unquote(uri.path)))
 
 
 def _parts(address: TableAddress) -> tuple[str, str, str]:

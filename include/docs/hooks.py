@@ -11,6 +11,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 from include.docs.generated import filled
@@ -25,9 +26,12 @@ SHOWN = {
 """The pages of the site that lie elsewhere in the repository."""
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+_ADDRESS = re.compile(r"\[the author's address\]\((?:\.\./)*pyproject\.toml\)")
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 
 
+# Before mike's, which makes the addresses of versions from the site's.
+@event_priority(100)
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Take the site's addresses from pyproject.toml.
 
@@ -36,6 +40,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     config.site_url, config.repo_url = (project["urls"][name] for name in ("Documentation", "Repository"))
     config.repo_name = "Repository"
+    config.extra["address"] = project["authors"][0]["email"]
     config.site_description = project["description"]
     return config
 
@@ -61,7 +66,8 @@ def on_page_markdown(text: str, page: Any, config: MkDocsConfig, files: Files) -
     """
     there = page.file.src_uri
     home = next((path for path, shown in SHOWN.items() if shown == there), f"docs/{there}")
-    parts = _FENCE.split(text)
+    address = config.extra["address"]
+    parts = _FENCE.split(_ADDRESS.sub(f"[{address}](mailto:{address})", text))
     # Each second part is a fenced block.
     parts[::2] = [_LINK.sub(lambda link: led(link[1], home, there, config.repo_url or ""), part) for part in parts[::2]]
     text = "".join(parts)

@@ -11,8 +11,10 @@ from typing import Any
 
 import attrs
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
+from airflow_provider_onelake.assets.tables import table_asset
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
@@ -229,6 +231,19 @@ def test_lineage_of_a_load_is_told_by_openlineages_listener(lakehouse: Path, eng
     (output,) = reconciled["outputs"]
     assert output["name"] == name
     assert "outputStatistics" not in output.get("outputFacets", {})
+
+
+def test_a_table_that_another_task_has_as_inlet_has_the_name_that_the_load_gave_it(
+    lakehouse: Path, engine: FakeEngine, events: Path
+) -> None:
+    with DAG("report", schedule=None, start_date=JANUARY) as dag:
+        EmptyOperator(task_id="read", inlets=[table_asset("Tables/trips")])
+    assert set(states(run_dag(dag, logical_date=JANUARY)).values()) == {"success"}
+
+    told = [json.loads(line) for line in events.read_text().splitlines()]
+    (read,) = [event for event in told if event["job"]["name"] == "report.read" and event["eventType"] == "COMPLETE"]
+    expected = [("file", str(lakehouse / "Tables" / "trips"))]
+    assert [(each["namespace"], each["name"]) for each in read["inputs"]] == expected
 
 
 def _version(event: dict[str, Any]) -> int:

@@ -16,7 +16,7 @@ def sentences(text: str) -> list[str]:
     """Return a page's sentences, with ``X`` for code and without the addresses of links.
 
     A sentence ends at a full stop, a question mark or an exclamation mark; at the end of a table's cell, a list's item
-    or a paragraph. A semicolon or a colon ends none. Headings and code blocks have none.
+    or a paragraph. A semicolon or a colon ends none. Headings and code blocks, fenced or indented, have none.
 
     :param text: the page, in Markdown.
     """
@@ -30,7 +30,9 @@ def _plain(part: str) -> str:
 def _parts(text: str) -> Iterator[str]:
     """Yield paragraphs, items and cells."""
     text = _FENCED.sub("\n\n", _COMMENT.sub("", text))
-    for paragraph in re.split(r"\n\s*\n", text):
+    for paragraph in re.split(r"\n(?:[ \t]*\n)+", text):
+        if all(line.startswith("    ") and not _ITEM.match(line) for line in paragraph.splitlines()):
+            continue
         part: list[str] = []
         for line in paragraph.splitlines():
             if line.startswith("#") or (line.startswith("|") and _RULE.fullmatch(line)):

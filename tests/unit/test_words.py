@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,23 +11,25 @@ from tests.support.prose import sentences
 
 ROOT = Path(__file__).parents[2]
 LONG = 35
-MOST_WORDS = 70_000
+MOST_WORDS = 55_500
 """Of all Markdown but CHANGELOG.md, and the page of errors, which is made from docstrings."""
 
 # The longest sentence of a section's pages, and how many are longer than LONG.
 BOUNDS: dict[str, tuple[int, int]] = {
     "docs/start": (LONG, 0),
-    "docs/guides": (52, 35),
-    "docs/concepts": (83, 22),
-    "docs/operate": (75, 26),
-    "docs/reference": (46, 2),
-    "docs/project": (80, 6),
+    "docs/guides": (LONG, 0),
+    "docs/concepts": (LONG, 0),
+    "docs/operate": (51, 3),
+    "docs/reference": (LONG, 0),
+    "docs/project": (LONG, 0),
     "docs/index.md": (LONG, 0),
-    "README.md": (54, 3),
-    "SECURITY.md": (42, 1),
+    "README.md": (36, 1),
+    "SECURITY.md": (LONG, 0),
     "CODE_OF_CONDUCT.md": (LONG, 0),
-    "include/local_onelake": (47, 4),
+    "include/local_onelake": (LONG, 0),
 }
+# A row that `make matrix` prints of a cell: counts, and why tests were skipped.
+OF_MATRIX = re.compile(r"^\| `(?:airflow|spark|python)-[\d.]+` \|.*$", re.MULTILINE)
 
 
 def pages() -> dict[str, list[Path]]:
@@ -56,7 +59,7 @@ def test_sentences_are_short(section: str) -> None:
     lengths = {
         f"{page.relative_to(ROOT)}: {one}": len(one.split())
         for page in pages()[section]
-        for one in sentences(page.read_text())
+        for one in sentences(OF_MATRIX.sub("", page.read_text()))
     }
     long = [said for said, length in lengths.items() if length > LONG]
     longest, most = BOUNDS[section]
@@ -77,6 +80,7 @@ def test_the_docs_are_short() -> None:
         ("- one\n  more\n- two\n", ["one more", "two"]),
         ("| a | b |\n|---|---|\n| c `d \\| e` | f |", ["a", "b", "c X", "f"]),
         ("# Heading\nText `a. b` [link](x.md#y).\n\n```python\nno. no.\n```\n", ["Text X [link]."]),
+        ("Text.\n\n    no. no.\n\n1. one\n    - two\n", ["Text.", "one", "two"]),
         ("<!-- quoted from x: y -->\nText.", ["Text."]),
     ],
 )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from airflow.sdk import Asset
 
 from airflow_provider_onelake.assets.uris import asset_uri, create_asset
 from airflow_provider_onelake.exceptions import AddressError
+from airflow_provider_onelake.observability.lineage import Lineage
+from airflow_provider_onelake.storage.addresses import TableAddress
 
 ONELAKE = "onelake://taxi/raw.Lakehouse/Tables/trips"
 
@@ -75,3 +79,42 @@ def test_what_is_no_table_is_refused_when_the_dag_is_parsed(uri: str) -> None:
 def test_a_path_that_makes_no_uri_is_refused(table: str, connection: str) -> None:
     with pytest.raises(AddressError):
         asset_uri(table, connection)
+
+
+# -- lineage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        ONELAKE,
+        "onelake://taxi/raw.Lakehouse/Tables/trips of 2019",
+        "s3a://lakes/a/Tables/trips",
+        "abfss://raw@account.dfs.core.windows.net/trips",
+        "/data/lake/Tables/trips",
+    ],
+)
+def test_openlineage_has_one_name_for_an_asset_and_for_the_table_that_a_task_writes(table: str) -> None:
+    from airflow.providers.openlineage.utils.utils import translate_airflow_asset
+
+    (written,) = Lineage(table=TableAddress.parse(table)).facets().outputs
+    for mark in ("", "by=month"):
+        named = translate_airflow_asset(Asset("trips", uri=asset_uri(table, mark=mark)), None)
+        assert named is not None
+        assert (named.namespace, named.name) == (written.namespace, written.name)
+
+
+def test_openlineage_knows_a_path_by_the_connections_lakehouse(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.openlineage.utils.utils import translate_airflow_asset
+
+    connection = {"conn_type": "onelake", "extra": {"lakehouse": "s3://lakes/a"}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
+    named = translate_airflow_asset(Asset("trips", uri=asset_uri("Tables/trips of 2019", "lake")), None)
+    assert named is not None
+    assert (named.namespace, named.name) == ("s3://lakes", "a/Tables/trips of 2019")
+
+
+def test_an_asset_of_a_connection_that_is_not_there_has_no_name_and_nothing_fails() -> None:
+    from airflow.providers.openlineage.utils.utils import translate_airflow_asset
+
+    assert translate_airflow_asset(Asset("trips", uri=asset_uri("Tables/trips", "nowhere")), None) is None

@@ -60,6 +60,18 @@ def test_the_provider_info_names_every_link() -> None:
     assert found == set(get_provider_info()["extra-links"])
 
 
+def test_the_provider_info_names_the_plugin_as_the_entry_point_does() -> None:
+    import tomllib
+
+    root = Path(__file__).parents[3]
+    (named,) = tomllib.loads((root / "pyproject.toml").read_text())["project"]["entry-points"][
+        "airflow.plugins"
+    ].values()
+    (plugin,) = get_provider_info()["plugins"]
+    assert plugin["plugin-class"] == named.replace(":", ".")
+    assert f'name = "{plugin["name"]}"' in (root / "airflow_provider_onelake/view/lakehouse.py").read_text()
+
+
 @needs_airflow("3.2", "forms of connections by a provider's metadata")
 def test_airflow_finds_the_connection_type_and_its_form() -> None:
     from airflow.providers_manager import ProvidersManager
