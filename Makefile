@@ -22,7 +22,7 @@ CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 .PHONY: help setup lock jars stores classes format lint docs release-check test promise test-all test-rest test-nightly test-about simulate seeded-bugs matrix up down status demo bench stress clean distclean
 
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.stamp ## Check Python 3.11 to 3.13 and Java 17+, fill .venv with the locked versions
 $(VENV)/.stamp: requirements.lock pyproject.toml include/local_onelake/pyproject.toml .ci/setup

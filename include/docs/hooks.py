@@ -6,6 +6,7 @@ import os
 import posixpath
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
+from include.docs.docstrings import documented
 from include.docs.generated import filled
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,8 @@ SHOWN = {
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 _ADDRESS = re.compile(r"\[the author's address\]\((?:\.\./)*pyproject\.toml\)")
+_MENTION = re.compile(r"(?<!`)`([A-Z]\w+)(?:\([^`\n]*\))?`(?!`)")
+_NOT_PROSE = re.compile(r"(^```.*?^```|<!--.*?-->|^#.*?$|\[[^\]]*\]\([^)]*\))", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 
 
@@ -71,9 +75,40 @@ def on_page_markdown(text: str, page: Any, config: MkDocsConfig, files: Files) -
     # Each second part is a fenced block.
     parts[::2] = [_LINK.sub(lambda link: led(link[1], home, there, config.repo_url or ""), part) for part in parts[::2]]
     text = "".join(parts)
+    if not there.startswith("reference/"):
+        return with_references(text, there)
     # What a docstring links to by its whole name is the heading above its directive.
     text = re.sub(r"^(## .*\n\n)::: (\S+)$", r"[](){#\2}\n\n\1::: \2", text, flags=re.MULTILINE)
     return filled(text)
+
+
+def with_references(text: str, there: str) -> str:
+    """Return a page's text in which the first mention of each class of the reference is a link to it.
+
+    :param text: of the page.
+    :param there: the page's path in the site.
+    """
+    home, seen = posixpath.relpath("reference", posixpath.dirname(there) or "."), set[str]()
+
+    def linked(mention: re.Match[str]) -> str:
+        name = mention[1]
+        if name not in _described() or name in seen:
+            return mention[0]
+        seen.add(name)
+        return f"[{mention[0]}]({home}/{_described()[name]}#{name.lower()})"
+
+    parts = _NOT_PROSE.split(text)
+    # Each second part is a fenced block, a comment, a heading or a link.
+    parts[::2] = [_MENTION.sub(linked, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+@cache
+def _described() -> dict[str, str]:
+    """Return the page of each class, by its name."""
+    errors = re.findall(r"^## (\w+)$", (ROOT / "docs/reference/errors.md").read_text(), re.MULTILINE)
+    classes = {path.rpartition(".")[2]: page for path, page in documented().items()}
+    return {name: page for name, page in classes.items() if name[0].isupper()} | dict.fromkeys(errors, "errors.md")
 
 
 def led(link: str, home: str, there: str, repository: str) -> str:

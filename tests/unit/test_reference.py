@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mkdocs.exceptions import PluginError
 
 from airflow_provider_onelake.observability.metrics import METRICS
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from include.docs import hooks
 from include.docs.docstrings import documented, in_markdown
 from include.docs.generated import GENERATED, MARK, with_errors
 from include.docs.parameters import parameters_of
@@ -136,3 +138,39 @@ def test_every_metric_is_declared() -> None:
     for about, names in re.findall(r'self\._counts\("(\w+)", result, \(([^)]*)\)', source):
         sent |= {f"{about}.{name}" for name in re.findall(r'"(\w+)"', names)}
     assert sent == {*METRICS}
+
+
+# -- links of the site ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("link", "home", "there", "leads"),
+    [
+        pytest.param("b.md", "docs/guides/load.md", "guides/load.md", None, id="there-is-no-such-file"),
+        pytest.param("upsert.md", "docs/guides/load.md", "guides/load.md", "upsert.md", id="a-page"),
+        pytest.param(
+            "../../SECURITY.md", "docs/guides/load.md", "guides/load.md", "../security.md", id="ours-elsewhere"
+        ),
+        pytest.param("docs/guides/load.md", "SECURITY.md", "security.md", "guides/load.md", id="from-elsewhere"),
+        pytest.param("../../dags", "docs/guides/load.md", "guides/load.md", "https://x/tree/main/dags", id="a-folder"),
+        pytest.param("LICENSE", "SECURITY.md", "security.md", "https://x/blob/main/LICENSE", id="a-file"),
+        pytest.param("../../../x", "docs/guides/load.md", "guides/load.md", None, id="outside"),
+    ],
+)
+def test_where_a_link_leads_in_the_site(link: str, home: str, there: str, leads: str | None) -> None:
+    if leads is None:
+        with pytest.raises(PluginError, match="there is no"):
+            hooks.led(link, home, there, "https://x")
+    else:
+        assert hooks.led(link, home, there, "https://x") == leads
+
+
+def test_a_versions_pages_lead_to_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIKE_DOCS_VERSION", "1.2.3")
+    assert hooks.led("LICENSE", "SECURITY.md", "security.md", "https://x") == "https://x/blob/v1.2.3/LICENSE"
+
+
+def test_the_first_mention_of_a_class_is_a_link_and_no_other() -> None:
+    text = "# `Merge`\n`Merge(keys=[1])`, `Merge`, [`Tuning`](x.md), `Nobody`, ``ConflictError``\n```\n`Append`\n```\n"
+    linked = "[`Merge(keys=[1])`](../reference/sources.md#merge)"
+    assert hooks.with_references(text, "guides/load.md") == text.replace("`Merge(keys=[1])`", linked)

@@ -11,19 +11,20 @@ from tests.support.prose import sentences
 
 ROOT = Path(__file__).parents[2]
 LONG = 35
-MOST_WORDS = 55_500
-"""Of all Markdown but CHANGELOG.md, and the page of errors, which is made from docstrings."""
+MOST_WORDS = 57_400
+"""Of all Markdown but CHANGELOG.md and the reference, of which only the page of options is written by hand."""
 
 # The longest sentence of a section's pages, and how many are longer than LONG.
 BOUNDS: dict[str, tuple[int, int]] = {
     "docs/start": (LONG, 0),
     "docs/guides": (LONG, 0),
     "docs/concepts": (LONG, 0),
+    # The page of the view.
     "docs/operate": (51, 3),
     "docs/reference": (LONG, 0),
     "docs/project": (LONG, 0),
     "docs/index.md": (LONG, 0),
-    "README.md": (36, 1),
+    "README.md": (LONG, 0),
     "SECURITY.md": (LONG, 0),
     "CODE_OF_CONDUCT.md": (LONG, 0),
     "include/local_onelake": (LONG, 0),
@@ -68,8 +69,9 @@ def test_sentences_are_short(section: str) -> None:
 
 
 def test_the_docs_are_short() -> None:
-    counted = {str(page): len(page.read_text().split()) for found in pages().values() for page in found}
-    assert sum(counted.values()) <= MOST_WORDS, counted
+    written = [page for found in pages().values() for page in found if page.parent.name != "reference"]
+    counted = {str(page): len(page.read_text().split()) for page in (*written, ROOT / "docs/reference/options.md")}
+    assert sum(counted.values()) <= MOST_WORDS, (sum(counted.values()), counted)
 
 
 @pytest.mark.parametrize(
