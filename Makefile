@@ -17,7 +17,7 @@ LOCAL := $(BIN)/python -m include.local
 # pytest's 5: nothing was selected.
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 TESTS := tests include/local_onelake/tests
-CHECKED := airflow_provider_onelake $(wildcard dags include tests)
+CHECKED := airflow_provider_onelake $(wildcard dags include tests hatch_build.py)
 
 .PHONY: help setup lock jars stores classes format lint docs release-check test promise test-all test-rest test-nightly test-about simulate seeded-bugs matrix up down status demo bench stress clean distclean
 

@@ -62,7 +62,7 @@ METRICS: Mapping[str, Metric] = {
     "commit.lost_races": Metric(
         _COUNTER, "Puts that found their version taken by another commit. Each is tried again at once."
     ),
-    "commit.unanswered": Metric(_COUNTER, "Puts that the store did not answer. Each is tried again."),
+    "commit.unanswered": Metric(_COUNTER, "Times that the store did not answer. The put is tried again."),
     "commit.conflicts": Metric(_COUNTER, "Commits with which a write was in conflict, and that its policy settled."),
     "commit.rebase_time": Metric(_TIMER, "From the first lost race to the end of the commit."),
     "commit.buffer_age": Metric(_TIMER, "From the completion of a buffer to its commit."),
@@ -80,7 +80,7 @@ METRICS: Mapping[str, Metric] = {
     "optimize.bytes_after": Metric(_COUNTER, "Bytes of the files that they became."),
     "optimize.partitions_compacted": Metric(_COUNTER, "Partitions that were compacted."),
     "optimize.partitions_dropped": Metric(
-        _COUNTER, "Partitions whose compaction was given up because others changed their rows."
+        _COUNTER, "Partitions whose compaction was given up because others changed their files."
     ),
     "optimize.lost_races": Metric(_COUNTER, "Puts of compactions that found their version taken by another commit."),
     "vacuum.runs": Metric(_COUNTER, "Vacuums. A dry run does not count, here and below."),
