@@ -19,13 +19,12 @@ from airflow_provider_onelake.cli.output import (
     AsJson,
     ConnectionId,
     TableName,
-    commits_grid,
     console,
     errors,
-    grid_of,
+    print_commits,
     print_json,
+    print_table,
     size,
-    text,
 )
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError, with_page
 from airflow_provider_onelake.maintenance.restore import RestoreStatus
@@ -45,8 +44,8 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.maintenance.restore import Restored
     from airflow_provider_onelake.writes.report import Report
 
-_Yes = Annotated[bool, typer.Option("--yes", help="do it. Default: say what would be done, and change nothing")]
-_Message = Annotated[str | None, typer.Option(help="for people who read the table's history")]
+_Yes = Annotated[bool, typer.Option("--yes", help="Do it. Default: show what would be done, and change nothing.")]
+_Message = Annotated[str | None, typer.Option(help="A message for people who read the table's history.")]
 _MOST = 10
 _REHEARSED = ", rehearsed: this is what --yes would do"
 
@@ -62,22 +61,24 @@ def _policy(text: str) -> Policy:
 def reconcile(
     table: TableName,
     connection: ConnectionId = None,
-    load: Annotated[str | None, typer.Option(metavar="ID", help="Default: every load that waits")] = None,
+    load: Annotated[
+        str | None, typer.Option(metavar="ID", help="The load to publish. Default: every load that waits.")
+    ] = None,
     writer: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="a writer that the load should have; once for each. Default: all that began"),
+        typer.Option(metavar="KEY", help="A writer that the load should have; once for each. Default: all that began."),
     ] = None,
     on_conflict: Annotated[
-        Policy, typer.Option(parser=_policy, metavar="|".join(Policy), help="whose rows are seen after a conflict")
+        Policy, typer.Option(parser=_policy, metavar="|".join(Policy), help="Whose rows are seen after a conflict.")
     ] = Policy.FAIL,
     on_missing_writer: Annotated[
-        OnMissingWriter, typer.Option(help="what happens if a writer is not complete")
+        OnMissingWriter, typer.Option(help="What happens if a writer is not complete.")
     ] = OnMissingWriter.PUBLISH_NOTHING,
     message: _Message = None,
     yes: _Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish buffers that wait, as their load's task reconcile would. Status 2: rows of a load are left out."""
+    """Publish buffers that wait, as the task reconcile of their load would. The status is 2 if rows are left out."""
     with errors_in_a_line(errors):
         opened = open_table(table, connection)
         listing = list(opened.log.store.list(STAGED_DIRECTORY))
@@ -120,19 +121,19 @@ def reconcile(
 def restore(
     table: TableName,
     connection: ConnectionId = None,
-    version: Annotated[int | None, typer.Option(min=0, help="to go back to")] = None,
+    version: Annotated[int | None, typer.Option(min=0, help="The version to go back to.")] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option(help="to go back to the version of that time, such as 2019-01-31T12:00:00+00:00"),
+        typer.Option(help="Go back to the version of that time, such as 2019-01-31T12:00:00+00:00."),
     ] = None,
     newest: Annotated[
-        int | None, typer.Option(min=0, metavar="VERSION", help="refuse if the table has a newer version than this")
+        int | None, typer.Option(min=0, metavar="VERSION", help="Refuse if the table has a newer version than this.")
     ] = None,
     message: _Message = None,
     yes: _Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take a table back to an older version, in one commit and without Spark."""
+    """Go back to an older version of a table, in one commit and without Spark."""
     with errors_in_a_line(errors):
         if (version is None) == (timestamp is None):
             raise InvalidWriteError("Give either --version or --timestamp, to say what the table goes back to.")
@@ -162,7 +163,7 @@ def restore(
     _print_restored(done, commit)
     if undone:
         console.print("What it undoes, the newest first:")
-        console.print(commits_grid(undone))
+        print_commits(undone)
     if not yes:
         exactly = {"--version": str(asked), "--newest": str(seen.version)}
         _print_how("restore", table, connection, exactly, None, message)
@@ -235,16 +236,14 @@ def _newest_of(log: DeltaLog, versions: tuple[int, int] | None) -> list[dict[str
 
 
 def _print_restored(done: Restored, commit: Commit | None) -> None:
-    grid = grid_of("", "files", "rows", "size", "partitions")
-    for column in grid.columns[1:4]:
-        column.justify = "right"
+    cells = []
     for name, files, rows, bytes_, partitions in (
         ("come back", done.files_restored, done.rows_restored, done.bytes_restored, commit and commit.added_partitions),
         ("go", done.files_removed, done.rows_removed, done.bytes_removed, commit and commit.removed_partitions),
     ):
         counts = (f"{files:,}", "?" if rows is None else f"{rows:,}", size(bytes_))
-        grid.add_row(*map(text, (name, *counts, listed(sorted(map(partition_in_words, partitions or ()))))))
-    console.print(grid)
+        cells.append((name, *counts, listed(sorted(map(partition_in_words, partitions or ())))))
+    print_table(("", "files", "rows", "size", "partitions"), cells, {1, 2, 3})
 
 
 def _print_how(

@@ -13,10 +13,9 @@ from airflow_provider_onelake.cli.output import (
     AsJson,
     console,
     errors,
-    grid_of,
     print_json,
+    print_table,
     size,
-    text,
     time_in_words,
 )
 from airflow_provider_onelake.exceptions import OneLakeError
@@ -27,19 +26,21 @@ from airflow_provider_onelake.texts import counted
 def tables(
     lakehouse: Annotated[
         str | None,
-        typer.Argument(metavar="LAKEHOUSE", help="an address, or a directory of this machine", show_default=False),
+        typer.Argument(
+            metavar="LAKEHOUSE", help="The address of a lakehouse, or a directory of this machine.", show_default=False
+        ),
     ] = None,
     connection: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
-            help="Airflow's connection, from the environment or a secrets backend. Its lakehouse counts if none is "
-            "given. Default: sign in with what the environment of this process offers",
+            help="The id of an Airflow connection, in the environment or in a secrets backend. Its lakehouse counts if "
+            "none is given. Default: sign in with what the environment of this process offers.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which tables a lakehouse has, how large each is, and when it was last changed."""
+    """List the tables of a lakehouse: how large each is, and when it was last changed."""
     with errors_in_a_line(errors):
         opened = open_lakehouse(lakehouse, connection)
         rows = [_row(opened, path) for path in tables_below(opened.store)]
@@ -66,14 +67,13 @@ def _print(lakehouse: str, rows: list[dict[str, Any]]) -> None:
     read = [row for row in rows if not row["error"]]
     console.print(f"[bold]{escape(lakehouse)}[/]: {counted(len(rows), 'table')}")
     if read:
-        grid = grid_of("table", "version", "rows", "files", "size", "last commit (UTC)", "operation")
-        for column in grid.columns[1:5]:
-            column.justify = "right"
+        cells = []
         for row in read:
             rows_there = "?" if row["rows"] is None else f"{row['rows']:,}"
             counts = (row["version"], rows_there, f"{row['files']:,}", size(row["bytes"]))
-            grid.add_row(*map(text, (row["table"], *counts, time_in_words(row["time"]), row["operation"])))
-        console.print(grid)
+            cells.append((*counts, time_in_words(row["time"]), row["operation"], row["table"]))
+        head = ("version", "rows", "files", "size", "last commit (UTC)", "operation", "table")
+        print_table(head, cells, {0, 1, 2, 3})
     for row in rows:
         if row["error"]:
             console.print(f"[red]{escape(row['table'])}[/]: {escape(row['error'])}")

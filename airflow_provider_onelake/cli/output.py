@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as Grid
+
+from airflow_provider_onelake.texts import aligned
 
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(highlight=False, soft_wrap=True, stderr=True)
 
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="an address, or a directory of this machine")]
+TableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="The address of a table, or a directory of this machine.")
+]
 ConnectionId = Annotated[
     str | None,
     typer.Option(
         metavar="ID",
-        help="Airflow's connection, from the environment or a secrets backend; TABLE may then be a path inside its "
-        "lakehouse. Default: sign in with what the environment of this process offers",
+        help="The id of an Airflow connection, in the environment or in a secrets backend. TABLE may then be a path "
+        "inside its lakehouse. Default: sign in with what the environment of this process offers.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
-def commits_grid(rows: Iterable[Mapping[str, Any]]) -> Grid:
-    """Return the grid of a history.
+def print_commits(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print a history.
 
     :param rows: made by :func:`~airflow_provider_onelake.view.commits.summary_of`.
     """
-    grid = grid_of("version", "when (UTC)", "operation", "by", "rows", "files", "settled")
+    cells = []
     for row in rows:
-        # The id of a run is long, so in a narrow terminal its end is in the next line.
         by = f"{row['writers']}, {row['load']}" if row["writers"] else row["engine"]
         changed = f"{signed('+', row['rows_added'])} {signed('-', row['rows_removed'])}"
         files = f"+{row['files_added']} -{row['files_removed']}"
         time = time_in_words(row["time"])
-        grid.add_row(*map(text, (row["version"], time, row["operation"], by, changed, files, row["settled"])))
-    return grid
+        cells.append((row["version"], time, row["operation"], changed, files, row["settled"], by))
+    print_table(("version", "when (UTC)", "operation", "rows", "files", "settled", "by"), cells, {0, 5})
 
 
 def time_in_words(instant: datetime | None) -> str | None:
@@ -63,17 +64,22 @@ def size(count: float) -> str:
     raise AssertionError
 
 
-def grid_of(*names: str) -> Grid:
-    """Return an empty grid with these columns, whose long cells go on in the next line."""
-    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in names:
-        grid.add_column(name, overflow="fold")
-    return grid
+def print_table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[int] = ()) -> None:
+    """Print rows below the names of their columns. No cell is cut: people and programs look for whole names.
+
+    A row that is wider than the terminal has its last cell in a line of its own. In a pipe, each row is one line.
+
+    :param numbers: the columns that stand at the right, counted from 0.
+    """
+    cells = [list(head), *([_in_a_line(cell) for cell in row] for row in rows)]
+    for number, (line, (*_, last)) in enumerate(zip(aligned(cells, numbers), cells, strict=True)):
+        if console.is_terminal and len(line) > console.width:
+            line = f"{line.removesuffix(last).rstrip()}\n    {last}"
+        console.print(escape(line), style="bold" if number == 0 else None)
 
 
-def text(value: object) -> str:
-    """Return the text of a cell; ``None`` is an empty one."""
-    return "" if value is None else escape(str(value))
+def _in_a_line(value: object) -> str:
+    return "" if value is None else str(value).replace("\n", "\\n")
 
 
 def print_json(value: Mapping[str, Any] | Iterable[Any]) -> None:

@@ -17,17 +17,16 @@ from airflow_provider_onelake.cli.output import (
     AsJson,
     ConnectionId,
     TableName,
-    commits_grid,
     console,
     errors,
-    grid_of,
+    print_commits,
     print_json,
+    print_table,
     signed,
     size,
-    text,
     time_in_words,
 )
-from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
+from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
 from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
@@ -59,10 +58,10 @@ _PACKAGES = (
 def history(
     table: TableName,
     connection: ConnectionId = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="how many versions")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many versions are listed.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Say who wrote the newest versions, and how many conflicts were settled."""
+    """List the newest versions: who wrote them, what changed, and how many conflicts were settled."""
     with errors_in_a_line(errors):
         log = open_table(table, connection).log
         newest = log.snapshot().version
@@ -73,7 +72,7 @@ def history(
         print_json(rows)
         return
     console.print(f"[bold]{escape(log.address)}[/], version {newest}")
-    console.print(commits_grid(rows))
+    print_commits(rows)
     if len(commits) < min(limit, newest + 1):
         console.print("Older entries of the log were cleaned up.")
 
@@ -84,7 +83,7 @@ def show(
     connection: ConnectionId = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what one version changed, whose rows it published, and how its conflicts were settled."""
+    """Show one version: what it changed, whose rows it published, and how its conflicts were settled."""
     with errors_in_a_line(errors):
         log = open_table(table, connection).log
         log.snapshot()
@@ -101,19 +100,19 @@ def show(
         "files": f"+{whole['files_added']} -{whole['files_removed']}",
         "into": ", ".join(whole["partitions_added"]),
         "out of": ", ".join(whole["partitions_removed"]),
-        "said": whole["user_metadata"],
+        "message": whole["user_metadata"],
         "definition": "changed" if whole["changes_definition"] else None,
     }
     for name, value in facts.items():
         if value:
-            console.print(f"  {name:<14} {text(value)}")
+            console.print(f"  {name:<14} {escape(str(value))}")
     if whole["published"]:
-        grid = grid_of("writer", "status now", "rows staged", "in the table", "finished (UTC)", "buffer")
+        cells = []
         for writer in whole["published"]:
             rows = ["?" if writer[name] is None else writer[name] for name in ("rows_staged", "rows_in_table")]
             finished = time_in_words(datetime.fromisoformat(writer["finished"]))
-            grid.add_row(*map(text, (writer["writer"], writer["status"], *rows, finished, writer["buffer"])))
-        console.print(grid)
+            cells.append((writer["writer"], writer["status"], *rows, finished, writer["buffer"]))
+        print_table(("writer", "status now", "rows staged", "in the table", "finished (UTC)", "buffer"), cells, {2, 3})
         for writer in whole["published"]:
             # How conflicts were settled is said below.
             for sentence in writer["said"] if not writer["set_aside"] else ():
@@ -123,7 +122,7 @@ def show(
 
 
 def buffers(table: TableName, connection: ConnectionId = None, as_json: AsJson = False) -> None:
-    """Say which buffers, shared scans and compactions stand below a table, whose they are, how far they have come."""
+    """List what is staged below a table: buffers, shared scans and compactions, their owners, and how far they are."""
     with errors_in_a_line(errors):
         log = open_table(table, connection).log
         rows = staged_below(log)
@@ -133,15 +132,15 @@ def buffers(table: TableName, connection: ConnectionId = None, as_json: AsJson =
     if not rows:
         console.print(f"Nothing is staged below {escape(log.address)}.")
         return
-    grid = grid_of("state", "owner", "complete", "last written", "path")
+    cells = []
     for row in rows:
         ago = f"{timedelta(seconds=row['age_seconds'])} ago"
-        grid.add_row(*map(text, (row["state"], row["owner"], "yes" if row["complete"] else "no", ago, row["path"])))
-    console.print(grid)
+        cells.append((row["state"], row["owner"], "yes" if row["complete"] else "no", ago, row["path"]))
+    print_table(("state", "owner", "complete", "last written", "path"), cells)
 
 
 def health(table: TableName, connection: ConnectionId = None, as_json: AsJson = False) -> None:
-    """Say what is wrong with a table, or will be, and what to do. Status 2: readers fail, or rows are gone."""
+    """Show what is wrong with a table, or will be, and what to do. The status is 2 if readers fail or rows are gone."""
     with errors_in_a_line(errors):
         found = examine(open_table(table, connection).log)
     if as_json:
@@ -155,22 +154,27 @@ def health(table: TableName, connection: ConnectionId = None, as_json: AsJson = 
 def vacuum(
     table: TableName,
     connection: ConnectionId = None,
-    lite: Annotated[bool, typer.Option("--lite", help="only files that the log names")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="needed, because nothing is deleted from here")] = False,
+    lite: Annotated[bool, typer.Option("--lite", help="Count only files that the log says were removed.")] = False,
+    gone: Annotated[bool, typer.Option("--dry-run", "--yes", hidden=True)] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a vacuum would delete, and what it would spare and why. Nothing is deleted."""
+    """Show what a vacuum would delete, and what it would spare and why. Nothing is deleted."""
+    if gone:
+        raise typer.BadParameter(
+            "`onelake vacuum` only shows what a vacuum would delete, so leave --dry-run and --yes out. A task with "
+            "OneLakeVacuumOperator deletes it."
+        )
     with errors_in_a_line(errors):
-        if not dry_run:
-            raise InvalidWriteError(
-                "`onelake vacuum` deletes nothing: say --dry-run. A task with OneLakeVacuumOperator deletes, as it "
-                "waits for the Spark jobs of its earlier tries and can be stopped."
-            )
         found = describe_vacuum(plan(open_table(table, connection).log, VacuumTerms(lite=lite)))
     if as_json:
         print_json(found)
         return
     _print_vacuum(found)
+    if found["files"]:
+        # Spark is the second guard of each live file, and only a task waits for the Spark jobs of its earlier tries.
+        words = [("task_id", "vacuum"), ("table", table), ("onelake_conn_id", connection), ("lite", lite)]
+        said = ", ".join(f"{name}={value!r}" for name, value in words if value)
+        console.print(f"Nothing was deleted. A task deletes it:\n  OneLakeVacuumOperator({escape(said)})")
 
 
 def access(
@@ -178,7 +182,7 @@ def access(
     connection: ConnectionId = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what the identity that signs in may do with a table, and which role, permission, rule or shortcut decided."""
+    """Show what the identity that signs in may do with a table, and by which role, rule or shortcut."""
     with errors_in_a_line(errors):
         report = access_of(table, connection)
     if as_json:
@@ -194,9 +198,9 @@ def access(
 
 
 def doctor(table: TableName, connection: ConnectionId = None) -> None:
-    """Try what a commit asks of the store, at a scratch path below the table; print a report to paste.
+    """Check that the store does what a commit needs, and that deltalake sees the same files; print a report to paste.
 
-    Compare the table's live files with those that deltalake sees.
+    The store is tried at a scratch path below the table. The status is 2 if a commit would fail.
     """
     with errors_in_a_line(errors):
         opened = open_table(table, connection)
@@ -236,7 +240,8 @@ def _print_health(found: Health) -> None:
     if found.to_vacuum is not None and found.bytes_to_vacuum is not None:
         objects = counted(found.to_vacuum, "object", ",")
         console.print(f"  {objects} of {size(found.bytes_to_vacuum)} that a vacuum would delete")
-    console.print(f"  {len(found.waiting)} buffers, scans and compactions in flight, {len(found.abandoned)} abandoned")
+    staged = f"{len(found.waiting)} in flight, {len(found.abandoned)} abandoned"
+    console.print(f"  buffers, shared scans and compactions: {staged}")
     if not found.findings:
         console.print("[green]Nothing to do.[/]")
     for finding in found.findings:
@@ -250,8 +255,8 @@ def _print_vacuum(found: Mapping[str, Any]) -> None:
         console.print(f"    {escape(path)}")
     if found["files"] > len(found["examples"]):
         console.print(f"    and {found['files'] - len(found['examples']):,} more")
-    since = f"{found['before']}: {found['held_by'] or 'the retention of the table'}"
-    console.print(f"  Nothing that was needed since {escape(since)} goes")
+    why = found["held_by"] or "the retention of the table"
+    console.print(f"  Spared: what was needed at {found['before']} or later ({escape(why)})")
     for staged in found["in_flight"]:
         console.print(f"  Spared: {escape(staged['path'])} ({escape(staged['owner'])})")
     for version_ in found["kept_versions"]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from airflow_provider_onelake.cli.output import commits_grid
+from airflow_provider_onelake.cli.output import print_commits
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress
@@ -192,7 +192,7 @@ def _show(
 ) -> bool:
     """Print the report, and say whether the rows found are the rows expected."""
     commits = DeltaLog(open_store(TableAddress.parse(str(where))), str(where)).commits_since(-1)
-    console.print(commits_grid(map(summary_of, commits)))
+    print_commits(map(summary_of, commits))
     settled = [(commit, Settlement(**told)) for commit in commits for told in commit.staged.get("settlements", ())]
     console.print(
         f"{len(commits)} versions, {sum(len(commit.writers) for commit in commits)} buffers published, "

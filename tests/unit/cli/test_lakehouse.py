@@ -38,7 +38,7 @@ def test_each_table_has_a_line(lakehouse: Path) -> None:
     assert (trips["version"], trips["rows"], trips["files"], trips["operation"]) == (1, 3, 1, "WRITE")
     assert trips["time"] == "2019-02-01T00:00:00+00:00"
     said = ask(lakehouse).output
-    assert re.search(r"Tables/trips +1 +3 +1 +\d+ bytes +2019-02-01 00:00:00 +WRITE", said), said
+    assert re.search(r" +1 +3 +1 +\d+ bytes +2019-02-01 00:00:00 +WRITE +Tables/trips\n", said), said
 
 
 def test_a_table_that_cannot_be_read_does_not_hide_the_others(lakehouse: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from airflow_provider_onelake.cli.main import app
@@ -40,3 +42,13 @@ def test_serve_says_what_serves_a_local_onelake_and_repeats_no_secret() -> None:
     assert "local-onelake DIR, with the same options" in result.output
     assert "pip install include/local_onelake" in result.output
     assert "s3cret" not in result.output
+
+
+def test_all_help_is_whole_sentences() -> None:
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        said = [
+            command.help,
+            *(option.help for option in command.params if not option.hidden and option.name != "number"),
+        ]
+        for text in said:
+            assert re.fullmatch(r"[A-Z].*\.", text, re.DOTALL), f"{name}: {text}"

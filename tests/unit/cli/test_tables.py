@@ -23,7 +23,7 @@ from airflow_provider_onelake.writes.publish import Committer
 from tests.support.onelake import OTHER_TOKEN, TOKEN, OneLake
 from tests.support.rights import Rights, data_role
 from tests.support.stores import through
-from tests.support.tables import OVERWRITE, foreign_append, landed_at, make_table, stage, writer_spec
+from tests.support.tables import LOAD, OVERWRITE, foreign_append, landed_at, make_table, stage, writer_spec
 
 BASE = datetime.now(UTC) - timedelta(hours=5)
 
@@ -55,7 +55,7 @@ def test_history_says_who_wrote_what_and_what_was_settled(table: DeltaLog) -> No
     assert (newest["writers"], newest["rows_added"], newest["settled"]) == ("late", 2, 1)
     assert (appended["writers"], appended["settled"]) == (None, None)
     said = ask("history", table.table).output
-    assert re.search(r"2 +20\S+ \S+ +WRITE +late, \S+ +\+2 -1 +\+1 -1 +1", said), said
+    assert re.search(rf"2 +20\S+ \S+ +WRITE +\+2 -1 +\+1 -1 +1 +late, {re.escape(LOAD.id)}\n", said), said
 
 
 def test_history_says_where_the_log_does_not_reach_back(table: DeltaLog) -> None:
@@ -141,23 +141,27 @@ def old(log: DeltaLog, path: str) -> None:
     os.utime(Path(log.table, path), (then, then))
 
 
-def test_a_dry_run_of_a_vacuum_says_what_would_go_and_what_is_spared(table: DeltaLog) -> None:
+def test_a_vacuum_says_what_would_go_what_is_spared_and_what_deletes_it(table: DeltaLog) -> None:
     old(table, "month=2019-01/[left].parquet")
-    said = ask("vacuum", table.table, "--dry-run")
+    said = ask("vacuum", table.table)
     assert said.exit_code == 0, said.output
     assert "1 object of 2.0 KiB would go" in said.output
     assert "month=2019-01/[left].parquet" in said.output
     assert "(writer waiting)" in said.output
-    found = told("vacuum", table.table, "--dry-run")
+    assert said.output.endswith(f"\n  OneLakeVacuumOperator(task_id='vacuum', table={table.table!r})\n")
+    found = told("vacuum", table.table)
     assert (found["files"], found["bytes"], found["in_flight_count"]) == (1, 2048, 1)
-    assert told("vacuum", table.table, "--dry-run", "--lite")["files"] == 0
+    assert told("vacuum", table.table, "--lite")["files"] == 0
+    assert "OneLakeVacuumOperator" not in ask("vacuum", table.table, "--lite").output
     assert table.store.get("month=2019-01/[left].parquet")
 
 
-def test_a_vacuum_from_a_terminal_is_refused(table: DeltaLog) -> None:
+@pytest.mark.parametrize("option", ["--dry-run", "--yes"])
+def test_an_option_by_which_a_vacuum_would_delete_is_refused_by_name(table: DeltaLog, option: str) -> None:
     old(table, "left.parquet")
-    result = ask("vacuum", table.table)
-    assert (result.exit_code, "deletes nothing: say --dry-run" in result.stderr) == (1, True)
+    result = ask("vacuum", table.table, option)
+    said = " ".join(result.output.replace("│", "").split())
+    assert (result.exit_code, "leave --dry-run and --yes out. A task with OneLakeVacuum" in said) == (64, True)
     assert table.store.get("left.parquet")
 
 
