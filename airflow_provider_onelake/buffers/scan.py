@@ -71,6 +71,7 @@ from airflow_provider_onelake.log.actions import (
 from airflow_provider_onelake.log.commits import FORMAT, SCAN, Commit
 from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.storage.clock import milliseconds
+from airflow_provider_onelake.texts import counted
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.identity import WriterIdentity
@@ -308,7 +309,8 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
         buffer = read_rows(store, opened)
     else:
         buffer = complete_buffer(log, opened)
-    logger.info("%s: writer %s adopts %d files of the shared scan %s", log.table, spec.identity.key, len(mine), path)
+    files = counted(len(mine), "file")
+    logger.info("%s: writer %s adopts %s of the shared scan %s", log.table, spec.identity.key, files, path)
     return buffer
 
 

@@ -231,6 +231,11 @@ def _names(schema: Mapping[str, Any]) -> str:
 
 def _check_partitioning(fields: list[dict[str, Any]], partition_by: Sequence[str], table: str) -> None:
     types = {field["name"]: field["type"] for field in fields}
+    if not types:
+        raise InvalidWriteError(
+            f"{table} cannot be made from rows without a column, as Spark sees them where a source without a schema is "
+            "empty. Nothing was created: give the columns by new_table=NewTable(schema=…), or the source its `schema`."
+        )
     for name in partition_by:
         if name not in types:
             raise InvalidWriteError(
@@ -243,7 +248,7 @@ def _check_partitioning(fields: list[dict[str, Any]], partition_by: Sequence[str
     if len(set(partition_by)) != len(partition_by):
         raise InvalidWriteError(f"{table} cannot be partitioned by one column twice: {', '.join(partition_by)}.")
     if set(types) == set(partition_by):
-        raise InvalidWriteError(f"{table} needs a column that is no partition column. Nothing was created.")
+        raise InvalidWriteError(f"{table} cannot be partitioned by all of its columns. Nothing was created.")
 
 
 def add_columns(

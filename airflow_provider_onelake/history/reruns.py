@@ -5,7 +5,6 @@ from __future__ import annotations
 import attrs
 
 from airflow_provider_onelake.buffers.claims import check_not_retired
-from airflow_provider_onelake.buffers.identity import Identity
 from airflow_provider_onelake.buffers.spec import WriteSpec, equal_work
 from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.exceptions import RerunRefusedError, ZombieWriterError
@@ -66,7 +65,7 @@ def in_table(history: WriterHistory, spec: WriteSpec) -> Skip | None:
     if found is not None and found.record.set_aside and not retried:
         return None
     if (why_not := _why_not(history, spec, found)) is not None:
-        raise _refused(history.writer, why_not)
+        raise _refused(spec, why_not, retried=retried)
     assert found is not None
     if found.record.set_aside:
         return Skip(found.version, f"its rows were left out in version {found.version}, by an earlier attempt")
@@ -84,7 +83,7 @@ def check_same_work(found: Publishing, spec: WriteSpec, table: str) -> None:
     :raises RerunRefusedError: it was of another source or code.
     """
     if not _is_same(found, spec):
-        raise _refused(spec.identity, _of_other_work(found, table))
+        raise _refused(spec, _of_other_work(found, table), retried=True)
 
 
 def _is_same(found: Publishing, spec: WriteSpec) -> bool:
@@ -100,9 +99,15 @@ def _of_other_work(found: Publishing, table: str) -> str:
     return f"is in {table} already ({at}), from another source, code or mode"
 
 
-def _refused(writer: Identity, why_not: str) -> RerunRefusedError:
+def _refused(spec: WriteSpec, why_not: str, *, retried: bool) -> RerunRefusedError:
+    todo = _WAYS
+    if retried and spec.on_rerun is not OnRerun.SKIP:
+        todo = f"clear the task, as on_rerun={spec.on_rerun.value!r} has a clear done again, and never a retry"
+    elif retried:
+        todo = f"set on_rerun, which a clear asks and a retry does not, and clear the task; {_WAYS}"
+    key = spec.identity.key
     return RerunRefusedError(
-        f"Writer {writer.key!r} {why_not}, so it cannot be skipped. Nothing more was staged or published: {_WAYS}."
+        f"Writer {key!r} {why_not}, so it cannot be skipped. Nothing more was staged or published: {todo}."
     )
 
 

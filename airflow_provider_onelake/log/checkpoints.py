@@ -21,6 +21,7 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.durable import sync_checkpoint
 from airflow_provider_onelake.log.replay import ENTRY, SIDECARS, Checkpoint, LogFiles, read_checkpoint, sidecar_path
 from airflow_provider_onelake.log.schema import setting
+from airflow_provider_onelake.texts import counted
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -85,8 +86,8 @@ def checkpointer(
             logger.warning("%s: the log was not cleaned up: %s", log.table, error)
             return
         if done.deleted:
-            gone, oldest = len(done.deleted), done.oldest
-            logger.info("%s: %d objects of the log deleted; the oldest version is %s now", log.table, gone, oldest)
+            gone, oldest = counted(len(done.deleted), "object"), done.oldest
+            logger.info("%s: deleted %s of the log; the oldest version is %s now", log.table, gone, oldest)
 
     return write_if_due
 

@@ -217,7 +217,10 @@ def _small_or_deleted(files: list[Add], terms: CompactionTerms, target: int) -> 
     if len(small) < terms.min_files:
         small = []
     reasons = [f"{len(small)} small files"] * bool(small)
-    reasons += [f"{counted(len(deleted), 'file')} with {terms.min_deleted:.0%} of rows deleted or more"] * bool(deleted)
+    share = "deleted rows"
+    if terms.min_deleted >= 0.01:
+        share = f"at least {terms.min_deleted:.0%} of {'its' if len(deleted) == 1 else 'their'} rows deleted"
+    reasons += [f"{counted(len(deleted), 'file')} with {share}"] * bool(deleted)
     if reasons:
         return [*small, *deleted], " and ".join(reasons)
     if found < terms.min_files:

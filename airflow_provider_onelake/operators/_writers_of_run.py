@@ -158,8 +158,8 @@ def _no_key(task: Any) -> InvalidWriteError:
     """Return the error that tells an author what a mapped writer without a key needs."""
     return InvalidWriteError(
         f"{task.task_id} is mapped and has no `writer`: each of its tasks needs a key of its own, by which a clear "
-        "knows what it wrote. The map index is none, as it shifts when the list changes. Expand over `writer`, or give "
-        "a `map_index_template` that says what each task is. Nothing was staged."
+        "knows what it wrote. A map index is no such key, as it shifts when the list changes. Expand over `writer`, or "
+        "give a `map_index_template` that says what each task is. Nothing was staged."
     )
 
 

@@ -10,6 +10,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._parameters import check_rendered
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
+from airflow_provider_onelake.texts import counted
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -64,11 +65,11 @@ class OneLakeManifestOperator(TableTaskOperator):
             address = table.address.manifest_uri
             done = generate(table.log, address)
         logger.info(
-            "%s: %d manifests list the %d files of version %d; %d of partitions that are gone were deleted",
+            "%s, version %d: wrote %s of %s; deleted those of partitions that are gone: %d",
             table.name,
-            len(done.written),
-            done.files,
             done.version,
+            counted(len(done.written), "manifest"),
+            counted(done.files, "file"),
             len(done.deleted),
         )
         self.show_commit(done.version)

@@ -26,6 +26,7 @@ from airflow_provider_onelake.reading.spark_files import SourceFile, literal
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_run import TaskRun
 from airflow_provider_onelake.templates import is_final
+from airflow_provider_onelake.texts import counted
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -263,9 +264,10 @@ class OneLakePlanOperator(SourceTemplates):
     def _tell_new(self, plan: NewFiles) -> None:
         for given in plan.writers:
             size = sum(file.size for file in given.files) / _MEBIBYTE
-            logger.info("%s: writer %s gets %d files: %.1f MiB", self.table, given.writer, len(given.files), size)
+            files = counted(len(given.files), "file")
+            logger.info("%s: writer %s gets %s: %.1f MiB", self.table, given.writer, files, size)
         logger.info(
-            "%s: %d files are new, %d are left for the next run, %d were loaded before, %d have changed since",
+            "%s: new files: %d; left for the next run: %d; loaded before: %d; changed since: %d",
             self.table,
             plan.new,
             plan.left_for_next_run,
@@ -274,11 +276,12 @@ class OneLakePlanOperator(SourceTemplates):
         )
         for run, count in plan.left_to_others.items():
             logger.warning(
-                "%s: %d files wait for writers of the run %s, which have not published them, or whose rows a RESTORE "
-                "took back. Clear that run; or, if it is never to load them, start a run with take_over=%r",
+                "%s: the run %s was given %s whose rows are not in the table. If its writers have not published them, "
+                "clear that run. If a RESTORE took them back, or the run is never to load them, start a run with "
+                "take_over=%r",
                 self.table,
-                count,
                 run,
+                counted(count, "file"),
                 run,
             )
         logger.info("%s: what was loaded is kept in %s", self.table, plan.path)

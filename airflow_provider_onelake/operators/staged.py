@@ -14,6 +14,7 @@ from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._load import LoadTaskOperator
 from airflow_provider_onelake.operators._parameters import check_rendered
 from airflow_provider_onelake.operators._writers_of_run import take_roll
+from airflow_provider_onelake.texts import rows_in_words
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -94,8 +95,8 @@ class OneLakeStagedOperator(LoadTaskOperator):
             if not staged:
                 raise AirflowSkipException(f"Nothing of load {load.id} waits to be published.")
             for one in staged:
-                rows, where = one["rows"], one["buffer"]
-                logger.info("%s: writer %s has staged %s rows in %s", table.name, one["writer"], rows, where)
+                rows, where = rows_in_words(one["rows"]), one["buffer"]
+                logger.info("%s: writer %s has staged %s in %s", table.name, one["writer"], rows, where)
             return staged
 
 

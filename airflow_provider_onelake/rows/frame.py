@@ -190,7 +190,7 @@ class Frame:
             bytes_dropped=bytes_dropped,
         )
         logger.info(
-            "%s: reframed from version %d to %d; %d files stayed, %d are gone, %d are new",
+            "%s: reframed from version %d to %d; of its files, %d stayed, %d are gone, %d are new",
             self._log.table,
             done.before,
             done.version,

@@ -131,9 +131,7 @@ class ConnectEngine(Engine):
             running.connect(self._address, what)
             with time_limit(self._timeout, running.interrupt, "expired"):
                 self._check_stopped(what)
-                logger.info(
-                    "Spark session %s at %s: %s (attempt %s)", running.session_id, self._address, what, job.attempt
-                )
+                logger.info("Spark session %s at %s: %s", running.session_id, self._address, what)
                 return self._run(kind, job, running)
         except NoRowsError as error:
             raise InvalidWriteError(f"{error} Nothing was written.") from error

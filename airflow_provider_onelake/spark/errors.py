@@ -144,6 +144,19 @@ _REFUSED: dict[type[OneLakeError], str] = {
     SchemaMismatchError: "the rows",
     ConstraintViolatedError: "the rows",
 }
+# What is refused if a query is right and its rows are not, by the beginning of the condition. The first one decides.
+_REFUSED_OF_ROWS = {
+    "MALFORMED_RECORD": "a malformed record",
+    "USER_RAISED_EXCEPTION": "a row",
+    **dict.fromkeys(
+        ["CANNOT_PARSE_", "CAST_", "DIVIDE_BY_ZERO", "ARITHMETIC_OVERFLOW", "NUMERIC_", "INVALID_ARRAY_INDEX"],
+        "a value",
+    ),
+}
+_SEE_RECORDS = (
+    "\nTo see such records, read the file with mode='PERMISSIVE' and a schema that ends with `_corrupt_record STRING`, "
+    "and select that column."
+)
 _LONGEST = 2000
 _LONGEST_CAUSE = 500
 _AGAIN = "The table is unchanged; a retry starts again. Spark said: "
@@ -209,8 +222,10 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     kind = SparkSetUpError if name == "SparkIsNotSetUpError" else kind_of(error)
     said = _SAID.get(kind, "Spark refused {what} while {doing}. The table is unchanged. Spark said: ")
     advice = _what_to_add(_texts(error)) if kind is SparkSetUpError else ""
-    words = {"where": where, "doing": doing, "advice": advice, "what": _REFUSED.get(kind, "the work")}
-    return kind(said.format(**words) + _message(error))
+    what = _of_rows(error) if kind is SparkQueryError else None
+    words = {"where": where, "doing": doing, "advice": advice, "what": what or _REFUSED.get(kind, "the work")}
+    see = _SEE_RECORDS if what == _REFUSED_OF_ROWS["MALFORMED_RECORD"] else ""
+    return kind(said.format(**words) + _message(error) + see)
 
 
 def is_sparks(error: BaseException) -> bool:
@@ -260,6 +275,12 @@ def _by_condition(condition: str, state: str) -> type[OneLakeError] | None:
         if condition.startswith(tuple(beginnings.split())):
             return None if kind is OneLakeError else kind
     return _STATES.get(state[:2])
+
+
+def _of_rows(error: BaseException) -> str | None:
+    """Return what Spark refused of the rows; ``None`` if the query itself is refused."""
+    named = [condition for condition, _ in _conditions(error, list(_texts(error)))]
+    return next((what for start, what in _REFUSED_OF_ROWS.items() if any(n.startswith(start) for n in named)), None)
 
 
 def _conditions(error: BaseException, texts: list[str]) -> Iterator[tuple[str, str]]:

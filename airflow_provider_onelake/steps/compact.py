@@ -19,6 +19,7 @@ from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import read_rewrite, shadow_of_plan
 from airflow_provider_onelake.spark.base import OptimizeJob
 from airflow_provider_onelake.steps.outcomes import describe_compaction, size
+from airflow_provider_onelake.texts import counted
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.snapshot import Snapshot
@@ -82,15 +83,16 @@ class CompactionStep:
         found = plan(files, snapshot, self.terms, needed.why_needed)
         for group in found.groups[:_MOST]:
             logger.info(
-                "%s: %s: %d files of %s are rewritten: %s",
+                "%s: %s: rewriting %s of %s: %s",
                 self.table.name,
                 group.name,
-                len(group.inputs),
+                counted(len(group.inputs), "file"),
                 size(group.bytes),
                 group.reason,
             )
         for left in found.left_out[:_MOST]:
-            logger.info("%s: %s: %d files stay: %s", self.table.name, left.partition, left.files, left.reason)
+            stay = counted(left.files, "file")
+            logger.info("%s: %s: leaving %s: %s", self.table.name, left.partition, stay, left.reason)
         if len(found.left_out) > _MOST:
             logger.info("%s: and so on, %d more", self.table.name, len(found.left_out) - _MOST)
         return found

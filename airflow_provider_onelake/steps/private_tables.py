@@ -13,6 +13,7 @@ from airflow_provider_onelake.buffers.layout import WriterDirectory, changes_dir
 from airflow_provider_onelake.buffers.markers import try_to_mark
 from airflow_provider_onelake.buffers.shadow import Shadow
 from airflow_provider_onelake.statements.round_tables import open_round
+from airflow_provider_onelake.texts import counted
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Add
@@ -55,7 +56,7 @@ class PrivateTables:
         if not self._earlier_ended:
             self._end_earlier()
         log, address = self.table.log, self.table.address
-        logger.info("%s: round %d: Spark looks at %d files", self.table.name, number, len(files))
+        logger.info("%s: round %d: Spark looks at %s", self.table.name, number, counted(len(files), "file"))
         # Spark's jobs are told apart by their attempts, and each round is a job of its own.
         attempt = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.attempt}/round {number}"))
         told = {"name": self.name, "operation": self.operation, "round": number}

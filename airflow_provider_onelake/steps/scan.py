@@ -23,6 +23,7 @@ from airflow_provider_onelake.log.actions import total
 from airflow_provider_onelake.spark.base import AuditJob, StageJob
 from airflow_provider_onelake.steps.create import plan
 from airflow_provider_onelake.steps.disjoint import why_not_disjoint
+from airflow_provider_onelake.texts import counted, rows_in_words
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.snapshot import Snapshot
@@ -91,7 +92,7 @@ class SharedScan:
         except (BufferIncompleteError, BufferInvalidError) as error:
             raise NotSharedError(str(error)) from None
         for key, (files, rows) in told.items():
-            logger.info("%s: %s rows in %d files for writer %s", self.table.name, rows, files, key)
+            logger.info("%s: %s in %s for writer %s", self.table.name, rows_in_words(rows), counted(files, "file"), key)
         return {
             "status": "shared",
             "scan": scan.path,

@@ -12,7 +12,8 @@ from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import drop_ended_leases, pin_version, release_version
 from airflow_provider_onelake.maintenance.vacuum import VacuumPlan, VacuumTerms, carry_out, check_clock, forget, plan
 from airflow_provider_onelake.spark.base import VacuumJob
-from airflow_provider_onelake.steps.outcomes import describe_vacuum
+from airflow_provider_onelake.steps.outcomes import describe_vacuum, size
+from airflow_provider_onelake.texts import counted
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.spark.base import Engine
@@ -72,17 +73,12 @@ class Vacuum:
 
     def _say(self, todo: VacuumPlan) -> dict[str, Any]:
         result, say = describe_vacuum(todo), logger.info
-        say(
-            "%s at version %d: %d files of %d bytes are to go",
-            self.table.name,
-            todo.version,
-            result["files"],
-            todo.bytes,
-        )
+        what = f"{counted(result['files'], 'file')} of {size(todo.bytes)}" if result["files"] else "nothing"
+        say("%s, version %d; to delete: %s", self.table.name, todo.version, what)
         if result["files"]:
             say("The oldest is of %s, the newest of %s", result["oldest"], result["newest"])
             say("Such as %s", ", ".join(result["examples"]))
-        say("Nothing that was needed since %s goes: %s", result["before"], todo.held_by or "the table's retention")
+        say("Spared: what was needed at %s or later (%s)", result["before"], todo.held_by or "the table's retention")
         for staged in todo.in_flight[:_MOST]:
             say("Spared: %s (%s)", staged.path, staged.owner)
         for pinned in todo.pinned:
@@ -101,9 +97,9 @@ class Vacuum:
             return result
         # The engine is made first: an error there leaves no inventory.
         outcome = carry_out(log, todo, self.run.attempt, partial(self._spark_vacuum, self.spark.engine()))
-        logger.info("%s: %d files of %d bytes went", log.table, len(outcome.deleted), outcome.bytes)
+        logger.info("%s: deleted %s of %s", log.table, counted(len(outcome.deleted), "file"), size(outcome.bytes))
         if outcome.left:
-            logger.warning("Spark left %d files, such as %s", len(outcome.left), outcome.left[0].path)
+            logger.warning("Spark left %s, such as %s", counted(len(outcome.left), "file"), outcome.left[0].path)
         return {**result, "files": len(outcome.deleted), "bytes": outcome.bytes, "left": len(outcome.left)}
 
     def _spark_vacuum(self, engine: Engine, inventory: str) -> None:

@@ -38,6 +38,7 @@ from airflow_provider_onelake.steps.create import plan
 from airflow_provider_onelake.steps.last_loads import judged_by_loads
 from airflow_provider_onelake.steps.merge import merge_buffer
 from airflow_provider_onelake.steps.outcomes import Written, partitions_of
+from airflow_provider_onelake.texts import rows_in_words
 from airflow_provider_onelake.writes.prepare import prepare
 from airflow_provider_onelake.writes.publish import Publication
 
@@ -179,7 +180,7 @@ class _Writing:
                 )
             buffer = complete_buffer(self._log, decision, staged.reads_target)
             told = staged.checks.get("")
-            logger.info("%s: writer %s staged %s rows in %s", table.name, key, buffer.rows, buffer.path)
+            logger.info("%s: writer %s staged %s", table.name, key, rows_in_words(buffer.rows))
         self._check_unchanged(buffer.path)
         buffer = self._audited(buffer, told, job)
         reused = isinstance(decision, Buffer)
@@ -374,13 +375,13 @@ class _Writing:
             logger.warning("%s: writer %s: %s", self._table.name, key, settlement)
         if done.rows_unexpected != 0:
             logger.warning(
-                "%s: writer %s staged %s rows outside of its expected partitions; they stay in %s, unpublished",
+                "%s: writer %s staged %s outside of its expected partitions; they stay in %s, unpublished",
                 self._table.name,
                 key,
-                done.rows_unexpected,
+                rows_in_words(done.rows_unexpected),
                 buffer.path,
             )
-        logger.info("%s: version %s, writer %s: %s", self._table.name, publication.version, key, done.status)
+        logger.info("%s: writer %s: %s", self._table.name, key, done.in_short)
         return publication
 
     def _observe(self, publication: Publication) -> None:

@@ -386,7 +386,8 @@ class _Reconciliation:
         done = publication.status.value.replace("_", " ")
         # Together, nobody publishes before this.
         late = self._publish is PublishMode.EACH
-        told = [f"{done} now; {_ENDED.get(self._ended.get(key, ''), 'its task had not')}"] if late else []
+        why = _ENDED.get(self._ended.get(key, ""), "its task had not published its rows")
+        told = [f"{done} now; {why}"] if late else []
         return WriterOutcome(
             writer=key,
             status=publication.status.value,

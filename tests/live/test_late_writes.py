@@ -32,17 +32,17 @@ from tests.support.tables import (
 )
 
 DAG = "late_writes"
-NOT_BY_TASK = "published now; its task had not"
+NOT_BY_TASK = "published now; its task had not published its rows"
 # What each writer's table has in the end, and what its reconciliation says of it.
 HISTORIES: list[tuple[str, list[int], str, str]] = [
     ("nobody", [10, 11], "published", NOT_BY_TASK),
     ("earlier", [10, 11], "published", "put 1 row into month=p1, and is replaced there"),
-    ("all", [20, 21], "superseded", "superseded now; its task had not"),
+    ("all", [20, 21], "superseded", "superseded now; its task had not published its rows"),
     ("half", [3, 20], "refused", "put 1 row into month=p1, and finished later"),
     ("append", [1, 2, 3, 20], "refused", "put 1 row into month=p1, and finished later"),
     ("elsewhere", [10, 11, 20], "published", NOT_BY_TASK),
     ("reads", [1, 2, 3, 20, 30], "refused", "put 1 row into month=p1, and finished later"),
-    ("overwritten", [20], "superseded", "superseded now; its task had not"),
+    ("overwritten", [20], "superseded", "superseded now; its task had not published its rows"),
     ("restored", [1, 2, 3], "refused", "and finished later"),
     ("lost_race", [10, 11, 30], "published", NOT_BY_TASK),
     ("gave_up", [10, 11, 30], "published", "published now; its task gave up after lost races"),

@@ -91,6 +91,20 @@ def test_the_point_of_every_message_is_in_sight() -> None:
     assert not hidden, "\n".join(hidden)
 
 
+def test_no_line_of_a_log_counts_one_rows() -> None:
+    """Such a line says how many by ``counted`` or ``rows_in_words``, which know the singular."""
+    found = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="logger" | "log")), args=[ast.Constant(value=text), *_]
+                ):
+                    if re.search(r"(?<!of )%[ds] (rows|files|objects|manifests|bytes|buffers|writers)\b", str(text)):
+                        found.append(f"{file.relative_to(PACKAGE)}:{node.lineno} {text}")
+    assert not found, "\n".join(found)
+
+
 def test_where_its_table_is_a_message_says_once_and_behind_its_point() -> None:
     found = [one for one in messages() if re.search(rf"(?<!['\w/]){TABLE}(?![\w-])", one.text)]
     assert len(found) > 130

@@ -76,6 +76,12 @@ def fit(
         elif lossless(field["type"], column["type"]):
             cast = f"CAST({quoted(field['name'])} AS {ddl(column['type'])})"
             expressions.append(f"{cast} AS {quoted(column['name'])}")
+        elif column["type"] == "void":
+            problems.append(
+                f"column {column['name']} is {ddl(field['type'])} in the rows, and VOID in the table, which keeps NULL "
+                f"alone there: select NULL AS {column['name']} in a step, or have the table's column made anew with a "
+                "type"
+            )
         else:
             wider = wider or (isinstance(field["type"], str) and lossless(column["type"], field["type"]))
             problems.append(

@@ -113,7 +113,7 @@ class Progress:
     def _text(self) -> str:
         stages = self._stages
         if not stages:
-            return "no task is known to run"
+            return "it reports no running task"
         done, tasks = sum(stage.done for stage in stages), sum(stage.num_tasks for stage in stages)
         ended = sum(stage.num_completed_tasks for stage in stages)
         at = f"stage {min(done + 1, len(stages))} of {len(stages)}, {ended} of {tasks} task{'s' * (tasks != 1)} done"

@@ -245,7 +245,7 @@ class DriverEngine(Engine):
             raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
         if isinstance(job, StageJob) and job.rows is not None:
             raise InvalidWriteError(ONLY_CONNECT)
-        logger.info("Spark at %s: %s (attempt %s)", self._where, what, job.attempt)
+        logger.info("Spark at %s: %s", self._where, what)
         with self._limited():
             result, said = self._attached(kind, job) if self._cluster is None else self._clustered(kind, job)
             if result is not None and result.returned is not None:

@@ -1,7 +1,7 @@
 """Mapped writers without keys.
 
 at: parse
-error: InvalidWriteError: load.write is mapped and has no `writer`: each of its tasks needs a key of its own, by which a clear knows what it wrote. The map index is none, as it shifts when the list changes. Expand over `writer`, or give a `map_index_template` that says what each task is. Nothing was staged.
+error: InvalidWriteError: load.write is mapped and has no `writer`: each of its tasks needs a key of its own, by which a clear knows what it wrote. A map index is no such key, as it shifts when the list changes. Expand over `writer`, or give a `map_index_template` that says what each task is. Nothing was staged.
 """
 
 import pendulum

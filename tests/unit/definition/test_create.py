@@ -117,7 +117,9 @@ def test_the_protocol_names_what_the_table_uses(log: DeltaLog, made: dict[str, A
     ("described", "by", "reason"),
     [
         (SCHEMA, ["year"], "by 'year': there is no such column among id, month"),
-        (SCHEMA, ["id", "month"], "a column that is no partition column"),
+        (SCHEMA, ["id", "month"], "by all of its columns"),
+        (schema(), [], r"cannot be made from rows without a column.*NewTable\(schema=…\)"),
+        (schema(), ["month"], "cannot be made from rows without a column"),
         (SCHEMA, ["month", "month"], "by one column twice"),
         (schema(("id", "long"), ("raw", "binary")), ["raw"], "by 'raw', which is binary"),
         (schema(("id", "long"), ("s", {"type": "struct", "fields": []})), ["s"], "by 's', which is"),

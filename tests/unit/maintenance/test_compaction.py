@@ -93,7 +93,9 @@ def test_deleted_rows_pay_alone() -> None:
     found = decide(file(5000, rows=100, deleted=10), file(5000, rows=100, deleted=9), file(5000))
     [group] = found.groups
     assert [add["deletionVector"]["cardinality"] for add in group.inputs] == [10]
-    assert "deleted" in group.reason
+    assert group.reason == "1 file with at least 10% of its rows deleted"
+    [tiny] = decide(file(5000, rows=100, deleted=1), file(5000, rows=100, deleted=1), min_deleted=1e-9).groups
+    assert tiny.reason == "2 files with deleted rows"
     assert not decide(file(5000, rows=100, deleted=10), min_deleted=0.11).groups
 
 

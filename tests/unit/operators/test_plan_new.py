@@ -204,6 +204,7 @@ def test_a_run_that_was_taken_over_publishes_nothing(load: Load, caplog: pytest.
     load.write(1, entries, 0)
     _, counts = load.plan(2)
     (run,) = counts["left_to_others"]
+    assert "If a RESTORE took them back, or the run is never to load them, start a run with" in caplog.text
     assert f"start a run with take_over='{run}'" in caplog.text
     taken, counts = load.plan(2, take_over=f" {run}, ")
     assert (counts["taken_over"], counts["left_to_others"]) == (len(entries[1]["files"]), {})

@@ -133,7 +133,7 @@ def test_a_dry_run_changes_nothing(log: DeltaLog, engine: Sweeper, caplog: pytes
     assert result["oldest"] <= result["newest"] < result["before"]
     assert json.loads(json.dumps(result)) == result
     said = caplog.text
-    assert f"3 files of {result['bytes']} bytes are to go" in said
+    assert f"; to delete: 3 files of {result['bytes']} bytes\n" in said
     assert "was abandoned 8 days" in said
 
 

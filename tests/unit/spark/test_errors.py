@@ -219,6 +219,24 @@ def test_what_is_refused_is_named() -> None:
     assert str(disk).startswith(f"Spark refused the work while {QUERY}.")
 
 
+BAD_RECORD = """a
+Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a.csv.
+Caused by: org.apache.spark.SparkException: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected \
+in record parsing: [null,3]. SQLSTATE: 22023"""
+
+
+def test_a_record_of_a_file_is_no_query_and_a_way_to_see_it_is_named() -> None:
+    bad = str(translate(SaidError("failed", "FAILED_READ_FILE.NO_HINT", "KD001", BAD_RECORD), QUERY, "sc://h:1"))
+    assert bad.startswith(f"Spark refused a malformed record while {QUERY}. The table is unchanged.")
+    assert "file:///a.csv" in bad
+    assert "mode='PERMISSIVE'" in bad
+    assert "_corrupt_record" in bad
+    value = translate(SaidError("", "DIVIDE_BY_ZERO", "22012"), QUERY, "sc://h:1")
+    assert str(value).startswith(f"Spark refused a value while {QUERY}.")
+    raised = translate(SaidError("", "USER_RAISED_EXCEPTION", "P0001"), QUERY, "sc://h:1")
+    assert str(raised).startswith(f"Spark refused a row while {QUERY}.")
+
+
 def test_a_python_cause_counts() -> None:
     wrapper = RuntimeError("staging failed")
     wrapper.__cause__ = SaidError("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL violated: id. SQLSTATE: 23502")

@@ -211,8 +211,14 @@ def test_to_skip_other_or_unknown_work_is_an_error(log: DeltaLog, generation: in
     published(log, fingerprint=first)
     with pytest.raises(errors.RerunRefusedError, match="from another source, code or mode") as refused:
         prepare(log, tables.writer_spec(generation=generation, fingerprint=then))
-    if generation == 2:
-        assert re.search(r"on_rerun='append' adds .* overwrite_partitions and replace_where", str(refused.value))
+    assert re.search(r"on_rerun='append' adds .* overwrite_partitions and replace_where", str(refused.value))
+    assert ("and clear the task; on_rerun=" in str(refused.value)) is (generation == 1)
+
+
+def test_a_retry_of_other_work_that_a_clear_does_over_says_so(log: DeltaLog) -> None:
+    published(log, **tables.OVERWRITE)
+    with pytest.raises(errors.RerunRefusedError, match="clear the task, as on_rerun='replace' has"):
+        prepare(log, tables.writer_spec(fingerprint="another", **tables.OVERWRITE))
 
 
 def test_a_function_that_an_earlier_release_loaded_is_skipped(log: DeltaLog) -> None:

@@ -169,7 +169,7 @@ def test_what_to_do_is_said_once_for_all_writers_that_are_refused(log: DeltaLog)
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        ("", "its task had not"),
+        ("", "its task had not published its rows"),
         ("CommitContentionError", "its task gave up after lost races"),
         ("StoreUnavailableError", "the store had not answered its task"),
         ("ConflictError", "its task was refused"),

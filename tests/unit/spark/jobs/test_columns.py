@@ -118,6 +118,14 @@ def test_where_a_table_evolves_rows_may_lack_what_may_be_null() -> None:
         fit(schema(a="long", c="long"), table, "t", missing_as_null=True, partition_columns=["B"])
 
 
+def test_rows_for_a_column_without_a_type_are_refused_with_what_can_be_done() -> None:
+    assert fit(schema(v="void"), schema(v="void"), "t") == ["`v`"]
+    with pytest.raises(
+        RowsDoNotFitError, match=r"column v is BIGINT in the rows, and VOID in .* select NULL AS v in a step"
+    ):
+        fit(schema(v="long"), schema(v="void"), "t")
+
+
 def test_a_table_needs_types_and_unique_names() -> None:
     check_creatable(schema(a="long", void="string"))
     with pytest.raises(RowsDoNotFitError, match="column b has no type"):

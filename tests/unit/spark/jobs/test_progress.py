@@ -56,7 +56,7 @@ def test_at_most_one_line_an_interval(progress: Progress, clock: Clock, lines: l
 def test_spark_that_says_nothing_is_waited_for_aloud(progress: Progress, clock: Clock, lines: list[str]) -> None:
     clock.now += 10
     progress.beat()
-    assert lines == ["Spark, 10 s: no task is known to run"]
+    assert lines == ["Spark, 10 s: it reports no running task"]
 
 
 def test_a_log_that_fails_does_not_fail_the_job(clock: Clock) -> None:
