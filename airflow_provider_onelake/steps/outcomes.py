@@ -77,11 +77,12 @@ class Written:
         verdict = self.buffer.verdict if self.buffer is not None else None
         more = f", {verdict.in_words}" if verdict is not None and verdict.failed else ""
         more += f": {self.without_rows}" if self.without_rows else ""
-        said = self._did + more
+        said = self.ending + more
         return said if len(said) <= _LONGEST_LABEL else f"{said[: _LONGEST_LABEL - 1]}…"
 
     @property
-    def _did(self) -> str:
+    def ending(self) -> str:
+        """What the task did with the rows, without what its checks and its source say."""
         status, at = self.status.replace("_", " "), f" in version {self.version}" if self.version is not None else ""
         rows = rows_in_words(self.buffer.rows) if self.buffer is not None else ""
         if self.skipped is not None:

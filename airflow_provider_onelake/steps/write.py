@@ -381,7 +381,7 @@ class _Writing:
                 rows_in_words(done.rows_unexpected),
                 buffer.path,
             )
-        logger.info("%s: writer %s: %s", self._table.name, key, done.in_short)
+        logger.info("%s: writer %s: %s", self._table.name, key, done.ending)
         return publication
 
     def _observe(self, publication: Publication) -> None:

@@ -230,6 +230,20 @@ def test_a_writer_whose_buffer_was_closed_is_red(engine: FakeEngine, log: DeltaL
     assert run_of_a_load()["status"] == "published"
 
 
+def test_the_log_says_what_was_done_and_its_attempt_in_one_line_at_most(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    result = run(mode="append")
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(": ")[2] for line in lines if "2 rows" in line] == [
+        "writer write staged 2 rows",
+        "writer write: published 2 rows in version 1",
+    ]
+    assert sum(engine.staged[0].attempt in line for line in lines) <= 1, lines
+    assert result["buffer"].endswith(engine.staged[0].attempt)
+
+
 def test_it_settles_its_conflicts_itself(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     foreign_append(log, {"2019-01": [7]})
     engine.before = in_between(log, engine, times=1)
