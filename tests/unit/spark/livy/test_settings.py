@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.exceptions import CredentialsError, InvalidWriteError, OneLakeError
+from airflow_provider_onelake.get_provider_info import get_provider_info
 from airflow_provider_onelake.spark.livy.settings import LivyTarget
 from airflow_provider_onelake.storage.spark import SparkAccess, delta_package
 
@@ -117,3 +118,13 @@ def test_another_livys_spark_gets_delta_and_what_the_store_needs() -> None:
     assert conf["spark.hadoop.a"] == "b"
     assert "s3cr3t" not in str(conf)
     assert "spark.jars.packages" not in target(extra={"packages": ""}).body(STORE)["conf"]
+
+
+def test_beside_jars_only_the_packages_that_are_named_are_fetched_as_the_form_says() -> None:
+    assert "spark.jars.packages" not in target(extra={"jars": "a.jar"}).body(STORE)["conf"]
+    named = target(extra={"jars": "a.jar", "packages": "g:b:2"}).body(STORE)
+    assert (named["jars"], named["conf"]["spark.jars.packages"]) == (["a.jar"], "g:b:2")
+    (form,) = (c for c in get_provider_info()["connection-types"] if c["connection-type"] == "onelake_livy")
+    assert form["conn-fields"]["jars"]["description"].endswith(
+        "only those packages are fetched that the field Packages names."
+    )
