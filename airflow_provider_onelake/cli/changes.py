@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _Yes = Annotated[bool, typer.Option("--yes", help="Do it. Default: show what would be done, and change nothing.")]
 _Message = Annotated[str | None, typer.Option(help="A message for people who read the table's history.")]
+_POLICIES, _IF_MISSING = " or ".join(Policy), " or ".join(OnMissingWriter)
 _MOST = 10
 _REHEARSED = ", rehearsed: this is what --yes would do"
 
@@ -69,10 +70,11 @@ def reconcile(
         typer.Option(metavar="KEY", help="A writer that the load should have; once for each. Default: all that began."),
     ] = None,
     on_conflict: Annotated[
-        Policy, typer.Option(parser=_policy, metavar="|".join(Policy), help="Whose rows are seen after a conflict.")
+        Policy,
+        typer.Option(parser=_policy, metavar="POLICY", help=f"Whose rows are seen after a conflict: {_POLICIES}."),
     ] = Policy.FAIL,
     on_missing_writer: Annotated[
-        OnMissingWriter, typer.Option(help="What happens if a writer is not complete.")
+        OnMissingWriter, typer.Option(metavar="WHAT", help=f"What happens if a writer is not complete: {_IF_MISSING}.")
     ] = OnMissingWriter.PUBLISH_NOTHING,
     message: _Message = None,
     yes: _Yes = False,

@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from airflow_provider_onelake.choices import OnMissingWriter, Policy
 from airflow_provider_onelake.cli.main import app
 from tests.support.tables import make_table
 
@@ -52,3 +53,10 @@ def test_all_help_is_whole_sentences() -> None:
         ]
         for text in said:
             assert re.fullmatch(r"[A-Z].*\.", text, re.DOTALL), f"{name}: {text}"
+
+
+def test_help_at_80_columns_has_whole_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = CliRunner().invoke(app, ["reconcile", "--help"]).output
+    for name in (*Policy, *OnMissingWriter):
+        assert name in said
