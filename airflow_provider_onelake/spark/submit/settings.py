@@ -88,8 +88,10 @@ class SubmitTarget:
                 raise InvalidWriteError(f"`conf` in the extra of {conn_id} is no JSON: {error}.") from error
         if not isinstance(conf, Mapping):
             raise InvalidWriteError(f"`conf` in the extra of {conn_id} is no mapping of Spark's settings.")
-        jars = _listed(extra.get("jars"))
-        packages = _listed(extra["packages"]) if "packages" in extra else () if "jars" in extra else None
+        # A field of a form that was left empty may be there, as null.
+        jars, packages = _listed(extra.get("jars")), None
+        if extra.get("packages") is not None or extra.get("jars") is not None:
+            packages = _listed(extra.get("packages"))
         target = cls(conn_id, {str(key): _text(value) for key, value in conf.items()}, jars, packages)
         _check_no_secrets(target.conf, f"`conf` in the extra of {conn_id}")
         _check_no_secrets({"jars": ",".join(jars), "packages": ",".join(packages or ())}, f"the extra of {conn_id}")

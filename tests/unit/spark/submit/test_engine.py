@@ -115,11 +115,12 @@ def test_packages_that_the_connection_leaves_out_stay_out(submit: FakeSubmit, co
     assert found["spark.jars.excludes"] == "software.amazon.awssdk:bundle,org.slf4j:slf4j-api"
 
 
+@pytest.mark.parametrize("extra", [{}, {"jars": None, "packages": None}], ids=["nothing", "null"])
 def test_without_jars_delta_and_what_the_store_needs_are_fetched(
-    submit: FakeSubmit, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    submit: FakeSubmit, connect: Connect, monkeypatch: pytest.MonkeyPatch, extra: dict[str, None]
 ) -> None:
     connect(access=lambda: ACCESS)
-    monkeypatch.setenv("AIRFLOW_CONN_S", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    monkeypatch.setenv("AIRFLOW_CONN_S", json.dumps({"conn_type": "spark", "host": "local[1]", "extra": extra}))
     engine_for("s", None, lambda: ACCESS).stage(job())
     packages = str(option(submit.calls[0]["argv"], "--packages")).split(",")
     assert packages[0].startswith("io.delta:delta-spark_")
