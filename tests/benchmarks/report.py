@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.commits import BARE, DELTALAKE
 from tests.benchmarks.samples import AGAIN, APPENDS, DELTA, DELTA_MERGE, OURS, PARQUET, Sample, grouped, median
 from tests.benchmarks.tpch import OWN, SHARED
 
-_SOURCES = {SHARED: "one file for all writers", OWN: "a file for each writer"}
+_SOURCES = {SHARED: "one file", OWN: "a file each"}
 
 
 def tell(result: Mapping[str, Any], page: Path) -> int:
@@ -35,16 +36,13 @@ def tables(result: Mapping[str, Any]) -> Iterator[str]:
         ),
     )
     yield _table(
-        "writers | way | CPU s of Spark | beside Delta | of them in tasks | Spark jobs | wall s | beside Delta | "
-        "CPU s of Python | files",
-        _loads(result["loads"]),
+        "source | way | CPU s of Spark | beside Delta | wall s | beside Delta | Spark jobs", _loads(result["loads"])
     )
+    yield _table("keys | way | CPU s of Spark | beside Delta | wall s", _merges(result["merges"]))
     yield _table(
-        f"keys | way | JVM CPU s | times {DELTA_MERGE} | wall s | client CPU s | Spark jobs", _merges(result["merges"])
-    )
-    yield _table(
-        "store | processes | way | commits | per second | median ms | 99 % within ms | CPU ms each | puts each",
-        map(_commits, result["commits"]),
+        "store | processes | commits per second | by deltalake | bare puts per second | median ms | by deltalake | "
+        "99 % within ms | by deltalake",
+        _commits(result["commits"]),
     )
     yield _table(
         "versions | open, ms | poke, ms | poke that lists, ms | open by deltalake, ms",
@@ -54,7 +52,7 @@ def tables(result: Mapping[str, Any]) -> Iterator[str]:
         ),
     )
     yield _table(
-        "mode | files | replaced | wall s | CPU s | memory, MB | read, MB | requests", map(_wide, result["publishings"])
+        "mode | files | replaced | wall s | memory, MB | read, MB | requests", map(_wide, result["publishings"])
     )
     yield _table(
         "task | wall s | CPU s of the task | CPU s of Spark",
@@ -66,35 +64,37 @@ def tables(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _loads(loads: Sequence[Sample]) -> Iterator[Sequence[str]]:
-    for (source, writers), together in grouped(loads, "source", "writers").items():
-        ways = grouped(together, "way")
+    for (source,), of_source in grouped(loads, "source").items():
+        ways = grouped(of_source, "way")
         delta = ways[DELTA,]
         for found in (ways[way,] for way in (PARQUET, DELTA, OURS, AGAIN, APPENDS) if (way,) in ways):
-            of_spark = (_spread(found, "jvm"), _beside(found, delta, "jvm"), _spread(found, "tasks"))
-            jobs, files = (f"{median(found, name):.0f}" for name in ("jobs", "data_files"))
-            seconds = (_spread(found, "seconds"), _beside(found, delta, "seconds"))
-            client = f"{median(found, 'cpu'):.1f}"
-            yield f"{writers}, {_SOURCES[source]}", _way(found[0]), *of_spark, jobs, *seconds, client, files
+            of_spark = _spread(found, "jvm"), _beside(found, delta, "jvm")
+            seconds = _spread(found, "seconds"), _beside(found, delta, "seconds")
+            yield _SOURCES[source], _way(found[0]), *of_spark, *seconds, f"{median(found, 'jobs'):.0f}"
 
 
 def _merges(merges: Sequence[Sample]) -> Iterator[Sequence[str]]:
     for (keys,), of_keys in grouped(merges, "keys").items():
         ways = grouped(of_keys, "way")
         for (way,), found in ways.items():
-            times, jobs = _beside(found, ways[DELTA_MERGE,], "jvm"), str(found[0]["jobs"])
-            yield keys, way, _spread(found, "jvm"), times, _spread(found, "seconds"), _spread(found, "cpu"), jobs
+            times = _beside(found, ways[DELTA_MERGE,], "jvm")
+            yield keys, way, _spread(found, "jvm"), times, _spread(found, "seconds")
 
 
-def _commits(each: Sample) -> Sequence[str]:
-    speed = f"{each['per_second']:,.0f}", f"{1000 * each['median']:,.1f}", f"{1000 * each['most']:,.0f}"
-    cpu, puts = f"{1000 * each['cpu'] / each['commits']:.1f}", each["puts"] / each["commits"]
-    counts = each["store"], str(each["processes"]), _way(each), str(each["commits"])
-    return *counts, *speed, cpu, f"{puts:.1f}" if puts else "-"
+def _commits(commits: Sequence[Sample]) -> Iterator[Sequence[str]]:
+    for (store, processes), together in grouped(commits, "store", "processes").items():
+        ways = {sample["way"]: sample for sample in together}
+        speeds = (f"{ways[way]['per_second']:,.0f}" for way in (OURS, DELTALAKE, BARE))
+        medians, most = (
+            [f"{1000 * ways[way][name]:,.{digits}f}" for way in (OURS, DELTALAKE)]
+            for name, digits in (("median", 1), ("most", 0))
+        )
+        yield store, str(processes), *speeds, *medians, *most
 
 
 def _wide(each: Sample) -> Sequence[str]:
     size = each["mode"], f"{each['files']:,}", f"{each['removed']:,}"
-    cost = f"{each['seconds']:.2f}", f"{each['cpu']:.2f}", f"{each['peak'] / 1e6:,.1f}", f"{each['read'] / 1e6:,.2f}"
+    cost = f"{each['seconds']:.2f}", f"{each['peak'] / 1e6:,.1f}", f"{each['read'] / 1e6:,.2f}"
     return *size, *cost, str(each["requests"])
 
 
