@@ -1,8 +1,8 @@
 """``python -m tests.matrix [CELL]``: the tests that a cell names pass with its versions, or this fails.
 
 A cell that needs an environment of its own has it below ``.local/matrix``. A test that needs what an older version lacks
-is skipped there, with a reason that names the version and the feature. The last line of a cell is its row in
-docs/project/contributing.md.
+is skipped there, with a reason that names the version and the feature. A cell ends with how many tests each reason has
+skipped, and with its row in docs/project/contributing.md.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def run(cell: Cell, home: Path) -> tuple[bool, str]:
     done = subprocess.run([*command, *cell.tests], env=env, cwd=REPOSITORY, check=False)
     minutes = (time.monotonic() - began) / 60
     passed, skipped = _counts(report)
-    features = "; ".join(f"{count} {reason}" for reason, count in sorted(skipped.items())) or "none"
-    row = f"| `{cell.name}` | {passed:,} | {features} | {minutes:.0f} | {datetime.now(UTC):%Y-%m-%d} |"
+    for reason, count in sorted(skipped.items()):
+        print(f"{count} skipped: {reason}", flush=True)
+    row = f"| `{cell.name}` | {passed:,} | {skipped.total()} | {minutes:.0f} | {datetime.now(UTC):%Y-%m-%d} |"
     return done.returncode == 0, row
 
 

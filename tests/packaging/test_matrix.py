@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.matrix import __main__ as matrix
 from tests.matrix.cells import CELLS, Cell
 from tests.support import skips
 
@@ -42,3 +45,19 @@ def test_only_an_older_version_of_a_cell_excuses_a_skipped_test(
     if cell is not None:
         monkeypatch.setenv(skips.CELL, cell)
     assert skips.is_of_another_version(reason) is is_fine
+
+
+def test_a_cell_says_why_tests_were_skipped_and_then_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def tests(*_: object, **__: object) -> SimpleNamespace:
+        cases = "<testcase/>" * 1253 + '<testcase><skipped message="Airflow 3.3 has watermarks"/></testcase>' * 2
+        (tmp_path / "python-3.13.xml").write_text(f"<testsuite>{cases}</testsuite>")
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(matrix, "environment", lambda *_: Path(sys.executable))
+    monkeypatch.setattr(matrix.subprocess, "run", tests)
+    passed, row = matrix.run(CELLS[-1], tmp_path)
+    assert passed
+    assert capsys.readouterr().out == "2 skipped: Airflow 3.3 has watermarks\n"
+    assert re.fullmatch(r"\| `python-3.13` \| 1,253 \| 2 \| 0 \| \d{4}-\d\d-\d\d \|", row)
