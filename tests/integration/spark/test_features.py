@@ -513,11 +513,13 @@ def test_what_is_not_on_the_list_is_refused_before_spark_is_asked(
 ) -> None:
     table = SharedTable(tmp_path / "t", quick, NOBODY)
     make(table)
-    before = sorted(path.relative_to(table.path) for path in table.path.rglob("*"))
+    before = set(table.path.rglob("*"))
     for mode in ("append", "overwrite_partitions", "replace_where", "overwrite"):
         with pytest.raises(UnsupportedFeatureError, match=f"{said}.*Nothing was changed"):
             table.stage(mode, (1, "a"))
-    assert sorted(path.relative_to(table.path) for path in table.path.rglob("*")) == before
+    # A writer may have claimed its generation. There is no buffer.
+    new = {path for path in set(table.path.rglob("*")) - before if path.is_file()}
+    assert {path.name for path in new} <= {"_claim-1.json"}
 
 
 def test_a_feature_that_came_since_staging_is_refused(quick: Any, quick_engine: ConnectEngine, tmp_path: Path) -> None:
