@@ -28,7 +28,7 @@ def fails(file: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
     assert states(run)[at] == "failed"
     printed = re.sub(r"\s+", " ", capfd.readouterr().out)
     assert error in printed
-    found = re.search(rf"{re.escape(error.partition(':')[0])}: .*? More: docs/operate/errors\.md#\w+", printed)
+    found = re.search(rf"{re.escape(error.partition(':')[0])}: .*? More: docs/reference/errors\.md#\w+", printed)
     assert found
     assert has_its_point_in_sight(found[0]), found[0][:100]
     return states(run)

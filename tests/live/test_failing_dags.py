@@ -98,6 +98,8 @@ def test_all_that_a_failing_dag_says_is_in_sight(failing: Failing) -> None:
 
 def assert_in_sight(ui: Ui, shown: Locator, inside: Locator) -> None:
     """See that nobody has to scroll to read something: not the page, and not what it stands in."""
+    # What unfolds is measured when it has unfolded.
+    ui.page.evaluate("Promise.allSettled(document.getAnimations().map(each => each.finished))")
     box, around = shown.bounding_box(), inside.bounding_box()
     assert box is not None
     assert around is not None

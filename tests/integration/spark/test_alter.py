@@ -37,12 +37,14 @@ class Altering(TwoTables):
             self.run(query, path)
 
     def alter(self, **asked: Any) -> Altered:
+        """Alter our table, in a run of its own."""
+        run = str(uuid.uuid4())
         return alter_table(
             TableOf(local_log(self.ours)),  # type: ignore[arg-type]
             SparkWork(lambda: self.engine),
             Alteration(**asked),
             5,
-            run=TaskRun("dag", "alter", "run", "run", str(uuid.uuid4()), "alter", -1),
+            run=TaskRun("dag", "alter", run, run, str(uuid.uuid4()), "alter", -1),
             task_start=start_of("alter", "first"),
             namespace="test",
         )

@@ -30,7 +30,10 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectEngine]:
 def test_without_deltas_jars_the_package_is_named(bare: ConnectEngine, new_target: Callable[..., Target]) -> None:
     job = sql_job(new_target([field("id", "long")]), NO_SOURCE)
     for ask in (bare.analyze, bare.stage):
-        with pytest.raises(SparkSetUpError, match=r"Add io\.delta:delta-spark_4\.2_2\.13:4\.4\.0 to its packages"):
+        with pytest.raises(
+            SparkSetUpError,
+            match=r"It lacks the JARs of Delta Lake\. .* io\.delta:delta-spark_4\.2_2\.13:4\.4\.0 \(Spark 4\.2\)",
+        ):
             ask(job)
 
 
