@@ -32,6 +32,13 @@ PAGES_THAT_ANSWER = {
     "backfill by partition": "guides/backfills/",
     "installing into an image": "start/install/",
     "trying a DAG without a deployment": "start/first-table/",
+    # As people type them.
+    "airflow dags test": "start/first-table/",
+    "decimal comma": "start/first-table/",
+    "one file per writer": "guides/many-files/",
+    "drop table": "guides/new-table/",
+    "wrong columns": "guides/new-table/",
+    "parallel writers": "guides/backfills/",
 }
 
 
