@@ -333,8 +333,8 @@ class _Writing:
         if wanted is not None and actual is not None and wanted != actual:
             raise InvalidWriteError(
                 f"{self._table.name} is partitioned by {', '.join(actual) or 'nothing'}, and partition_by asks for "
-                f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, write another table, or "
-                "make this one anew (docs/guides/new-table.md)."
+                f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, write another table, "
+                "or make this one anew (docs/guides/new-table.md)."
             )
 
     def _with_own_columns(self, job: StageJob, snapshot: Snapshot) -> Snapshot:
