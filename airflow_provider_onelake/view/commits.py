@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import unquote
 
 import attrs
 
@@ -22,9 +23,11 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
 )
 from airflow_provider_onelake.history.published import Fate, Publishing, aftermath
-from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+from airflow_provider_onelake.log.commits import Commit, PublishedWriter, named_by
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.statements.asker import TaskIdentity
+from airflow_provider_onelake.storage.clock import whole_number
 from airflow_provider_onelake.storage.concurrent import map_concurrently
 from airflow_provider_onelake.texts import listed
 from airflow_provider_onelake.writes.policy import Settlement, left_out_as
@@ -43,26 +46,89 @@ _MEANT = {
 _LONGEST_VERSION = 20
 _LONGEST_SAID = 50
 _MOST_WRITERS = 3
+_STATEMENTS = TaskIdentity("").app_id
+_TASK = ("namespace", "dag", "label", "run")
+_OURS = "airflow-provider-onelake/"
+# How commit/words.py says whose a commit is. Nobody reads more than the beginning of what another engine says.
+_SAID = re.compile(r"(?P<task>\S+), run (?P<run>.+?) \([^()]*\): ")
+_MOST_SAID = 1_000
+# What such a statement removes, it adds again but for what it changed, so only the difference is its own doing.
+_REWRITING = ("DELETE", "UPDATE", "MERGE", "OPTIMIZE", "REORG", "RESTORE")
+_UPDATED = ("numUpdatedRows", "numTargetRowsUpdated")
 # Of more writers, nobody follows the links, and each costs a request.
 _MOST_LINKS = 50
 
 
 def summary_of(commit: Commit) -> dict[str, Any]:
-    """Return what a line of a history says of a commit, as plain values by name."""
+    """Return what a line of a history says of a commit, as plain values by name.
+
+    ``rows`` is how many rows more the table has than before; ``rows_new`` and ``rows_gone`` say the same of rows that
+    came and went, and ``rows_updated`` how many a statement has updated. ``rows_added`` and ``rows_removed`` are those
+    in the files that came and went, to which rows belong that were only rewritten. ``by`` says who made the version, as
+    :func:`made_by` does, and ``run`` in which run.
+    """
     names = [writer.writer for writer in commit.writers]
+    by, run = made_by(commit)
     return {
         "version": commit.version,
         "time": commit.time,
         "operation": commit.operation or None,
+        "by": by,
+        "run": run,
         "load": commit.staged.get("load"),
         "writers": listed(names, _MOST_WRITERS) or None,
         "engine": commit.info.get("engineInfo"),
+        **_rows_of(commit),
         "rows_added": commit.rows_added,
         "rows_removed": commit.rows_removed,
         "files_added": len(commit.adds),
         "files_removed": len(commit.removes),
         "settled": len(Settlement.of(commit)) or None,
     }
+
+
+def made_by(commit: Commit) -> tuple[str | None, str | None]:
+    """Return who made a version, and in which run.
+
+    That is our writers with their DAG and group, the DAG and the task of a statement, a compaction or a restore, or a
+    person at a terminal; of another engine's version, the engine, and no run.
+    """
+    said = _text_of(commit)
+    if writers := commit.all_writers:
+        named, keys = named_by(writers[0].app_id), listed([writer.writer for writer in writers], _MOST_WRITERS)
+        return (f"{keys} of {named[1]}.{named[2]}", named[3]) if named else (keys, None)
+    if task := _statement_of(commit):
+        return f"{task['dag']}.{task['label']}", task["run"]
+    if found := _SAID.match(said):
+        return found["task"], found["run"]
+    engine = commit.info.get("engineInfo")
+    return said.partition(": ")[0] or (None if engine is None else str(engine)[:_MOST_SAID]), None
+
+
+def _statement_of(commit: Commit) -> dict[str, str] | None:
+    """Return whose statement or restore a version is; ``None`` for every other version, and for a person's."""
+    for app_id in commit.txns:
+        parts = [unquote(part) for part in app_id.removeprefix(_STATEMENTS).split("/")]
+        if app_id.startswith(_STATEMENTS) and len(parts) == len(_TASK):
+            return dict(zip(_TASK, parts, strict=True))
+    return None
+
+
+def _text_of(commit: Commit) -> str:
+    """Return the beginning of what a version of ours says of itself; nothing of another engine's."""
+    is_ours = str(commit.info.get("engineInfo")).startswith(_OURS)
+    return str(commit.user_metadata or "")[:_MOST_SAID] if is_ours else ""
+
+
+def _rows_of(commit: Commit) -> dict[str, int | None]:
+    added, removed = commit.rows_added, commit.rows_removed
+    net = None if added is None or removed is None else added - removed
+    if commit.operation in _REWRITING and net is not None:
+        added, removed = max(net, 0), max(-net, 0)
+    metrics: Any = commit.info.get("operationMetrics")
+    told = metrics if isinstance(metrics, Mapping) else {}
+    updated = next((whole_number(told[name]) for name in _UPDATED if name in told), None)
+    return {"rows": net, "rows_new": added, "rows_gone": removed, "rows_updated": updated}
 
 
 @attrs.frozen
@@ -136,7 +202,7 @@ def page_of_commits(
     :param before: the version behind the page. Default: the page of the newest that may be wanted.
     :param limit: how many versions are looked at, at most :data:`MOST_COMMITS`.
     :param wanted: which of them to return. Default: all.
-    :returns: ``table``, ``newest``, ``commits`` (as :func:`summary_of` makes them, with ``bytes_added`` and ``dag``),
+    :returns: ``table``, ``newest``, ``commits`` (as :func:`summary_of` makes them, with ``bytes_added``),
         ``looked_at`` (the lowest and the highest version; ``None`` for none), ``before`` of the next page, which is
         ``None`` behind the last, and ``cleaned_up``: whether older entries of the log are gone.
     :raises TableNotFoundError: there is no table.
@@ -159,9 +225,7 @@ def page_of_commits(
         "table": log.address,
         "newest": newest,
         "commits": [
-            {**summary_of(commit), "bytes_added": _bytes_added(commit), "dag": dag_of(commit)}
-            for commit in found
-            if wanted.takes(commit)
+            {**summary_of(commit), "bytes_added": _bytes_added(commit)} for commit in found if wanted.takes(commit)
         ],
         "looked_at": [lowest, found[0].version] if found else None,
         "before": lowest if found and lowest > floor and not lacks else None,
@@ -246,6 +310,13 @@ def tasks_of(log: DeltaLog, writers: Sequence[PublishedWriter], namespace: str) 
     return [*known, *([None] * (len(writers) - len(linked)))]
 
 
+def task_of(commit: Commit, namespace: str) -> dict[str, Any] | None:
+    """Return which task instance ran the statement or the restore that a version is, as :func:`tasks_of` does."""
+    found = _statement_of(commit)
+    is_known = found is not None and found.pop("namespace") == namespace
+    return _instance(**found) if found is not None and is_known else None
+
+
 def checks_of(log: DeltaLog, writers: Sequence[PublishedWriter]) -> list[list[dict[str, Any]] | None]:
     """Return what checks say of the rows that a version published: a request for each writer, of 50 at most.
 
@@ -272,10 +343,13 @@ def _verdict(log: DeltaLog, writer: PublishedWriter) -> Verdict | None:
 def dag_of(commit: Commit) -> str | None:
     """Return the DAG whose load or statement made a version; ``None`` where the version does not say.
 
-    Deployments may have equal DAGs; this one does not say whose it is.
+    Of a compaction it is the DAG and the task, as only a text says it. Deployments may have equal DAGs; this one does
+    not say whose it is.
     """
     identities = (WriterIdentity.from_app_id(app_id) for app_id in commit.txns)
-    return next((identity.load.dag for identity in identities if identity is not None), None)
+    found = next((identity.load.dag for identity in identities if identity is not None), None)
+    task, said = _statement_of(commit), _SAID.match(_text_of(commit))
+    return found or (task["dag"] if task else said["task"] if said else None)
 
 
 def partition_in_words(values: Sequence[tuple[str, str | None]]) -> str:
@@ -288,11 +362,16 @@ def _task_of(log: DeltaLog, writer: PublishedWriter, namespace: str) -> dict[str
     if identity is None or identity.load.namespace != namespace:
         return None
     task_start = start_of(log.store, identity, writer.generation)
-    if task_start is None:
-        return None
-    task, _, index = task_start.task.removesuffix("]").partition("[")
-    mapped = int(index) if index.isdecimal() else -1
-    return {"dag": task_start.dag or identity.load.dag, "run": task_start.run_id, "task": task, "map_index": mapped}
+    return (
+        None
+        if task_start is None
+        else _instance(task_start.dag or identity.load.dag, task_start.run_id, task_start.task)
+    )
+
+
+def _instance(dag: str, run: str, label: str) -> dict[str, Any]:
+    task, _, index = label.removesuffix("]").partition("[")
+    return {"dag": dag, "run": run, "task": task, "map_index": int(index) if index.isdecimal() else -1}
 
 
 def _has(part: str, texts: Sequence[str]) -> bool:

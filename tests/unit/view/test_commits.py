@@ -12,20 +12,33 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.buffers.claims import Start, begin
+from airflow_provider_onelake.choices import OnNewerCommit
+from airflow_provider_onelake.commit.loop import Transactions
+from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.exceptions import InvalidWriteError, TableNotFoundError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.compact import publish_rewrite
+from airflow_provider_onelake.maintenance.restore import restore
+from airflow_provider_onelake.maintenance.shadow import read_rewrite
+from airflow_provider_onelake.statements.asker import TaskIdentity
 from airflow_provider_onelake.view.commits import (
     Wanted,
     bound,
     commit_in_full,
+    dag_of,
+    made_by,
     page_of_commits,
+    summary_of,
+    task_of,
     tasks_of,
     versions_now,
     writers_now,
 )
 from airflow_provider_onelake.writes.policy import Policy
 from airflow_provider_onelake.writes.publish import Committer
+from tests.support.changes import ChangeByHand, asker, change_of, three_files
+from tests.support.shadows import rewritten
 from tests.support.stores import Counted, through
 from tests.support.tables import (
     EARLIER_LOAD,
@@ -33,8 +46,10 @@ from tests.support.tables import (
     OVERWRITE,
     commit_of,
     foreign_append,
+    foreign_commit,
     local_log,
     make_table,
+    newest,
     stage,
     writer_spec,
 )
@@ -156,6 +171,51 @@ def test_writers_lead_to_their_task_instances(tmp_path: Path) -> None:
     assert tasks_of(log, commit.writers, "another deployment") == [None, None, None]
 
 
+def test_a_statement_a_restore_and_a_compaction_are_by_their_dag_and_task(tmp_path: Path) -> None:
+    log = three_files(tmp_path / "trips")
+    change_of(log, ChangeByHand(), task="forget").carry_out()
+    asked = attrs.evolve(asker("back"), identity=TaskIdentity("test/mend/undo[3]/r%2F1"))
+    restore(Transactions(log), 2, newest(log), asked, on_newer_commit=OnNewerCommit.UNDO)
+    shadow = rewritten(log)
+    rewrite = read_rewrite(log.store, shadow)
+    assert rewrite is not None
+    publish_rewrite(Transactions(log), shadow, rewrite, by=task_in_words("upkeep", "a.compact", "r1", "test"))
+    person = attrs.evolve(asker("x"), identity=TaskIdentity("terminal/1"), by="onelake restore, by root")
+    restore(Transactions(log), 4, newest(log), person, on_newer_commit=OnNewerCommit.UNDO)
+    foreign_append(log, {"1": [1]}, engineInfo="Spark/4", userMetadata="a.b, run r (n): no task of ours")
+
+    def told(version: int) -> tuple[Any, ...]:
+        commit = commit_of(log, version)
+        return (*made_by(commit), dag_of(commit), task_of(commit, "test"))
+
+    assert told(3) == ("dag.forget", "run", "dag", {"dag": "dag", "run": "run", "task": "forget", "map_index": -1})
+    assert told(4) == ("mend.undo[3]", "r/1", "mend", {"dag": "mend", "run": "r/1", "task": "undo", "map_index": 3})
+    assert told(5) == ("upkeep.a.compact", "r1", "upkeep.a.compact", None)
+    assert told(6) == ("onelake restore, by root", None, None, None)
+    assert told(7) == ("Spark/4", None, None, None)
+    assert task_of(commit_of(log, 3), "another deployment") is None
+    assert versions(page_of_commits(log, wanted=Wanted(dag="UPKEEP"))) == [5]
+
+
+def test_rows_are_those_that_the_table_has_more_and_not_those_that_were_rewritten(tmp_path: Path) -> None:
+    log = three_files(tmp_path / "trips")
+    change_of(log, ChangeByHand(), task="delete").carry_out()
+    change_of(
+        log, ChangeByHand(hits=lambda row: row == 1), "UPDATE", task="update", assignments={"id": "1"}
+    ).carry_out()
+    Committer(log).publish([stage(log, writer_spec(**OVERWRITE), {"2019-01": [10, 11, 12]})])
+    foreign_commit(log, [{"commitInfo": {"operation": "DELETE", "operationMetrics": []}}, {"remove": {"path": "x"}}])
+
+    def told(version: int) -> list[int | None]:
+        found = summary_of(commit_of(log, version))
+        return [found[name] for name in ("rows", "rows_new", "rows_gone", "rows_updated", "rows_added", "rows_removed")]
+
+    assert told(3) == [-3, 0, 3, None, 6, 9]
+    assert told(4) == [0, 0, 0, 1, 4, 4]
+    assert told(5) == [-1, 3, 4, None, 3, 4]
+    assert told(6) == [None, 0, None, None, 0, None]
+
+
 BEGAN = datetime(2019, 1, 1, tzinfo=UTC)
 
 
@@ -192,7 +252,12 @@ def test_a_filter_takes_what_meets_all_of_its_conditions(tmp_path: Path) -> None
     assert found(operation="write") == [3, 2, 1]
     assert found(settled=True) == [2]
     assert found(settled=True, dag="rival") == []
-    assert [commit["dag"] for commit in page_of_commits(log)["commits"]] == [None, "taxi", "rival", None]
+    assert [commit["by"] for commit in page_of_commits(log)["commits"]] == [
+        None,
+        "late of taxi.load",
+        "early of rival.load",
+        "airflow-provider-onelake/0.1.0",
+    ]
 
 
 @pytest.mark.parametrize(
