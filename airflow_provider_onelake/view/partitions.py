@@ -8,6 +8,7 @@ from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compaction
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
+from airflow_provider_onelake.view.tables import keep_sums
 
 MOST_PARTITIONS = 500
 """How many partitions are shown at most, the largest first."""
@@ -18,10 +19,10 @@ def partitions_of(log: DeltaLog) -> dict[str, Any]:
 
     The newest checkpoint and the entries after it are read, and no data file.
 
-    :returns: ``version``, ``rows``, ``files``, ``bytes``, ``partitions`` (how many there are) and ``largest``: for each
-        of at most :data:`MOST_PARTITIONS` partitions ``name``, ``rows``, ``files``, ``bytes`` and ``to_compact``, the
-        number of small or half-deleted files that a compaction would rewrite. ``rows`` is ``None`` where statistics do
-        not say.
+    :returns: ``version``, ``rows``, ``files``, ``bytes``, ``health`` and ``why`` (as the list of tables says it),
+        ``to_compact``, ``partitions`` (how many there are) and ``largest``: for each of at most
+        :data:`MOST_PARTITIONS` partitions ``name``, ``rows``, ``files``, ``bytes`` and ``to_compact``, the number of
+        small or half-deleted files that a compaction would rewrite. ``rows`` is ``None`` where statistics do not say.
     :raises TableNotFoundError: there is no table.
     """
     snapshot = log.snapshot()
@@ -33,11 +34,11 @@ def partitions_of(log: DeltaLog) -> dict[str, Any]:
         small[group.partition] = small.get(group.partition, 0) + len(group.inputs)
     sizes = {partition: compaction.bytes_of(there) for partition, there in split.items()}
     largest = sorted(split, key=lambda partition: -sizes[partition])[:MOST_PARTITIONS]
+    to_compact = sum(small.values())
     return {
         "version": snapshot.version,
-        "rows": total_rows(files),
-        "files": len(files),
-        "bytes": sum(sizes.values()),
+        **keep_sums(log, snapshot.version, files, to_compact),
+        "to_compact": to_compact,
         "partitions": len(split),
         "largest": [
             {

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -130,28 +130,42 @@ def lakehouses() -> list[dict[str, Any]]:
 
 @app.get("/lakehouses/{connection}/tables", dependencies=_MAY_SEE_TABLES)
 @_bounded
-def tables(connection: str, user: User) -> list[str]:
-    """Return the paths of a lakehouse's tables. Directories are listed three levels deep.
+def tables(connection: str, user: User, find: str = "", page: int = 0) -> dict[str, Any]:
+    """Return a page of a lakehouse's tables, what was changed last first. Directories are listed three levels deep.
 
-    For somebody who may not read every DAG, each table is opened as well, to see whose it is.
+    The newest version of 300 tables at most is read, by three requests each, and 50 of these are summed up as far as
+    that is cheap. For somebody who may not read every DAG, each table is opened as well, to see whose it is.
 
     :param connection: the connection's id.
     :param user: who asks.
+    :param find: part of the tables' paths, in small or in capital letters.
+    :param page: the number of the page, from 0.
     """
     from airflow_provider_onelake.maintenance.overview import tables_below
     from airflow_provider_onelake.storage.concurrent import map_concurrently
     from airflow_provider_onelake.storage.stores import open_store
+    from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.view.tables import MOST_TABLES, page_of_tables
 
     with _errors_as_http():
         hook = _hook(connection)
         root = _lakehouse(hook)
         root.kind.check_is_there(root)
         store = open_store(root, hook.credentials(root), hook.patience)
-        found = [path for path in tables_below(store) if path]
-        if reads_every_dag(user):
-            return found
-        seen = map_concurrently(store, lambda path: may_see(user, hook.table(path), hook.namespace), found)
-        return [path for path, shown in zip(found, seen, strict=True) if shown]
+
+        @cache
+        def opened(path: str) -> Table:
+            # Through a shortcut, OneLake reads by itself, so nobody asks where it leads.
+            address = hook.address(path)
+            return Table(address, hook.credentials(address), hook.patience, name=path)
+
+        named = [path for path in tables_below(store) if path and find.lower() in path.lower()]
+        found = named[:MOST_TABLES]
+        if not reads_every_dag(user):
+            seen = map_concurrently(store, lambda path: may_see(user, opened(path), hook.namespace), found)
+            found = [path for path, shown in zip(found, seen, strict=True) if shown]
+        shown = page_of_tables(store, found, lambda path: opened(path).log, page)
+        return {**shown, "whole": len(named) <= MOST_TABLES}
 
 
 @app.get("/lakehouses/{connection}/commits", dependencies=_MAY_SEE_TABLES)
@@ -206,15 +220,19 @@ def commit(connection: str, user: User, path: TablePath, version: int) -> dict[s
     :param path: of the table.
     :param version: of the table.
     """
-    from airflow_provider_onelake.view.commits import checks_of, commit_in_full, tasks_of
+    from airflow_provider_onelake.view.commits import checks_of, commit_in_full, task_of, tasks_of
 
     with _errors_as_http():
         hook, table = _table(connection, path, user)
         whole = commit_in_full(table.log, version)
         entry = table.log.commit(version)
         writers = entry.writers if entry else ()
-        checks = checks_of(table.log, writers)
-        return {**whole, "tasks": tasks_of(table.log, writers, hook.namespace), "checks": checks}
+        return {
+            **whole,
+            "task": task_of(entry, hook.namespace) if entry else None,
+            "tasks": tasks_of(table.log, writers, hook.namespace),
+            "checks": checks_of(table.log, writers),
+        }
 
 
 @app.get("/lakehouses/{connection}/now", dependencies=_MAY_SEE_TABLES)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.storage import stores
+from airflow_provider_onelake.view import tables
 from airflow_provider_onelake.view.commits import MOST_COMMITS
 from tests.benchmarks.logs import SINCE_CHECKPOINT, long_log, wide_log
 from tests.support.stores import Counted
@@ -132,8 +133,17 @@ def test_a_filter_reads_no_more_than_a_page_and_its_searches(
     assert calls["list"] <= MOST_LISTED
 
 
-def test_the_list_of_tables_opens_none_of_them(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_tables_reads_little_of_each_and_nothing_again(
+    calls: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_sums", {})
     with lets_see(monkeypatch) as client:
-        found: list[str] = client.get("/lakehouses/onelake_default/tables").json()
-    assert found == ["Tables/long", "Tables/wide"]
-    assert read(calls) == 0
+        found = client.get("/lakehouses/onelake_default/tables").json()["tables"]
+        assert {row["table"]: row["files"] for row in found} == {"Tables/long": 20, "Tables/wide": FILES}
+        # The entry of the newest version and the hint are read to know what it takes, and then all is read for the files.
+        assert read(calls) <= 2 * (3 + 2 * SNAPSHOT)
+        calls.clear()
+        assert client.get("/lakehouses/onelake_default/tables").json()["tables"] == found
+        assert read(calls) == 2 * 2
+        # And a listing for each directory on the way.
+        assert calls["list"] == 2

@@ -24,6 +24,7 @@ from fastapi.testclient import TestClient
 from airflow_provider_onelake.hooks.onelake import DEFAULT_NAMESPACE, OneLakeHook
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version
 from airflow_provider_onelake.view import permissions, routes
+from airflow_provider_onelake.view import tables as view_tables
 from airflow_provider_onelake.view.lakehouse import LakehousePlugin
 from airflow_provider_onelake.view.routes import app
 from airflow_provider_onelake.writes.publish import Committer
@@ -88,6 +89,11 @@ def ask(client: TestClient, path: str, **query: Any) -> Any:
     return answer.json()
 
 
+def names(client: TestClient, **query: Any) -> list[str]:
+    """The paths of the tables that somebody sees, in order."""
+    return sorted(row["table"] for row in ask(client, f"{HERE}/tables", **query)["tables"])
+
+
 def test_all_that_is_mounted_is_a_route_that_these_tests_know() -> None:
     assert list(app.routes) == ROUTES
     assert len(OF_TABLES) >= 6
@@ -145,13 +151,31 @@ def test_tables_of_dags_that_are_not_theirs_are_not_named(
     elsewhere = make_table(lakehouse / "Tables" / "elsewhere")
     another = attrs.evolve(LOAD, namespace="another deployment")
     Committer(elsewhere).publish([stage(elsewhere, writer_spec("eu", another), {"2019-01": [1]})])
-    assert len(ask(signed_in, f"{HERE}/tables")) == 5
+    assert len(names(signed_in)) == 5
+
+    assert names(signed_in, find="ELSE") == ["Tables/elsewhere"]
 
     # A table of several DAGs is theirs if one of them is; what no DAG of this deployment wrote is everybody's.
     let_read(monkeypatch, lambda dag: dag == "sales")
-    assert ask(signed_in, f"{HERE}/tables") == ["Tables/elsewhere", "Tables/others", "Tables/shared"]
+    assert names(signed_in) == ["Tables/elsewhere", "Tables/others", "Tables/shared"]
     let_read(monkeypatch, lambda dag: dag == LOAD.dag)
-    assert ask(signed_in, f"{HERE}/tables") == ["Tables/elsewhere", "Tables/others", "Tables/shared", "Tables/trips"]
+    assert names(signed_in) == ["Tables/elsewhere", "Tables/others", "Tables/shared", "Tables/trips"]
+
+
+def test_of_many_tables_the_first_are_looked_at_and_that_is_said(
+    signed_in: TestClient, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        make_table(lakehouse / "Tables" / f"t{number}")
+    monkeypatch.setattr(view_tables, "MOST_TABLES", 2)
+    for reads in (lambda dag: True, lambda dag: dag == LOAD.dag):
+        let_read(monkeypatch, reads)
+        page = ask(signed_in, f"{HERE}/tables")
+        assert (page["found"], page["whole"], names(signed_in)) == (2, False, ["Tables/t0", "Tables/t1"])
+        assert ask(signed_in, f"{HERE}/tables", find="trips")["whole"]
+    assert (
+        ask(signed_in, f"{HERE}/tables", page=7)["tables"] == ask(signed_in, f"{HERE}/tables", find="?")["tables"] == []
+    )
 
 
 def test_the_filters_of_the_page_reach_the_log(signed_in: TestClient) -> None:
@@ -181,7 +205,7 @@ def test_a_table_is_shown(signed_in: TestClient, lakehouse: Path) -> None:
     assert ask(signed_in, "/lakehouses") == [
         {"connection": "onelake_default", "lakehouse": str(lakehouse), "in_onelake": False, "error": None}
     ]
-    assert ask(signed_in, f"{HERE}/tables") == ["Tables/trips"]
+    assert names(signed_in) == ["Tables/trips"]
     page = ask(signed_in, f"{HERE}/commits", table="Tables/trips")
     assert [(each["version"], each["writers"], each["rows_added"]) for each in page["commits"]] == [
         (1, "eu", 2),
