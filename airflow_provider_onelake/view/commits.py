@@ -107,11 +107,14 @@ def made_by(commit: Commit) -> tuple[str | None, str | None]:
 
 def _statement_of(commit: Commit) -> dict[str, str] | None:
     """Return whose statement or restore a version is; ``None`` for every other version, and for a person's."""
-    for app_id in commit.txns:
-        parts = [unquote(part) for part in app_id.removeprefix(_STATEMENTS).split("/")]
-        if app_id.startswith(_STATEMENTS) and len(parts) == len(_TASK):
-            return dict(zip(_TASK, parts, strict=True))
-    return None
+    return next(filter(None, map(task_named_by, commit.txns)), None)
+
+
+def task_named_by(app_id: str) -> dict[str, str] | None:
+    """Return the ``namespace``, ``dag``, ``label`` and ``run`` of a task that runs statements, by its ``txn`` id."""
+    parts = [unquote(part) for part in app_id.removeprefix(_STATEMENTS).split("/")]
+    is_one = app_id.startswith(_STATEMENTS) and len(parts) == len(_TASK)
+    return dict(zip(_TASK, parts, strict=True)) if is_one else None
 
 
 def _text_of(commit: Commit) -> str:
@@ -314,7 +317,7 @@ def task_of(commit: Commit, namespace: str) -> dict[str, Any] | None:
     """Return which task instance ran the statement or the restore that a version is, as :func:`tasks_of` does."""
     found = _statement_of(commit)
     is_known = found is not None and found.pop("namespace") == namespace
-    return _instance(**found) if found is not None and is_known else None
+    return instance(**found) if found is not None and is_known else None
 
 
 def checks_of(log: DeltaLog, writers: Sequence[PublishedWriter]) -> list[list[dict[str, Any]] | None]:
@@ -365,11 +368,12 @@ def _task_of(log: DeltaLog, writer: PublishedWriter, namespace: str) -> dict[str
     return (
         None
         if task_start is None
-        else _instance(task_start.dag or identity.load.dag, task_start.run_id, task_start.task)
+        else instance(task_start.dag or identity.load.dag, task_start.run_id, task_start.task)
     )
 
 
-def _instance(dag: str, run: str, label: str) -> dict[str, Any]:
+def instance(dag: str, run: str, label: str) -> dict[str, Any]:
+    """Return a task instance by its parts: ``dag``, ``run``, ``task`` and ``map_index`` (-1 for an unmapped task)."""
     task, _, index = label.removesuffix("]").partition("[")
     return {"dag": dag, "run": run, "task": task, "map_index": int(index) if index.isdecimal() else -1}
 

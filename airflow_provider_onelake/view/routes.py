@@ -280,7 +280,8 @@ def staged(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     from airflow_provider_onelake.view.staged import page_of_staged
 
     with _errors_as_http():
-        return page_of_staged(_table(connection, path, user)[1].log)
+        hook, table = _table(connection, path, user)
+        return page_of_staged(table.log, namespace=hook.namespace)
 
 
 @app.get("/lakehouses/{connection}/kept", dependencies=_MAY_SEE_TABLES)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.buffers.buffer import lifetime
-from airflow_provider_onelake.buffers.layout import attempt_directory
-from airflow_provider_onelake.maintenance.clean_up import StagedState, survey
+from airflow_provider_onelake.buffers.claims import Start
+from airflow_provider_onelake.buffers.layout import WriterDirectory, attempt_directory, json_at, writer_directory
+from airflow_provider_onelake.exceptions import ObjectNotFoundError
+from airflow_provider_onelake.log.commits import named_by
+from airflow_provider_onelake.maintenance.clean_up import Staged, StagedState, survey
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
+from airflow_provider_onelake.storage.concurrent import map_concurrently
+from airflow_provider_onelake.view.commits import instance, task_named_by
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.storage.stores import ObjectInfo
+    from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
 MOST_OBJECTS = 20_000
 """How many objects of the directory a page looks at: 20 requests of a thousand each, on most stores."""
@@ -20,23 +26,28 @@ MOST_STAGED = 500
 """How many buffers a page shows."""
 
 
-def staged_below(log: DeltaLog) -> list[dict[str, Any]]:
+def staged_below(log: DeltaLog, namespace: str = "") -> list[dict[str, Any]]:
     """Return the buffers, shared scans and compactions below a table: those in flight first, the oldest first.
 
-    It costs one listing of the directory, what a snapshot costs, and a request for each buffer that is not closed.
+    It costs one listing of the directory, what a snapshot costs, and two requests for each buffer that is not closed.
 
-    :returns: for each ``path``, ``owner`` (or ``None``), ``state``, ``complete`` and ``age_seconds``.
+    :param namespace: of this deployment: the tasks of another one are not known here. Default: none is known.
+    :returns: for each ``path``, ``owner`` (or ``None``), ``state``, ``complete``, ``age_seconds``; and of one that is
+        not closed, as far as its claim says, ``by`` (DAG and group, or DAG and task), ``run`` and ``task`` (the task
+        instance whose it is: ``dag``, ``run``, ``task`` and ``map_index``), each of them or ``None``.
     :raises TableNotFoundError: there is no table.
     """
-    return _surveyed(log, list(log.store.list(STAGED_DIRECTORY)))
+    listing = list(log.store.list(STAGED_DIRECTORY))
+    return _told(log, listing, _surveyed(log, listing), namespace)
 
 
-def page_of_staged(log: DeltaLog, most_objects: int = MOST_OBJECTS) -> dict[str, Any]:
+def page_of_staged(log: DeltaLog, most_objects: int = MOST_OBJECTS, namespace: str = "") -> dict[str, Any]:
     """Return the first of what :func:`staged_below` returns, for less work where the directory is large.
 
     The files of published buffers lie in the directory too, so there may be many of them.
 
     :param most_objects: how many objects of the directory are listed.
+    :param namespace: of this deployment.
     :returns: ``staged``: at most :data:`MOST_STAGED` of them; ``found``: how many were found; and ``whole``: whether
         the listing reached the directory's end.
     :raises TableNotFoundError: there is no table.
@@ -48,12 +59,25 @@ def page_of_staged(log: DeltaLog, most_objects: int = MOST_OBJECTS) -> dict[str,
         cut = attempt_directory(listing.pop().path)
         listing = [info for info in listing if attempt_directory(info.path) != cut]
     found = _surveyed(log, listing)
-    return {"staged": found[:MOST_STAGED], "found": len(found), "whole": whole}
+    shown = _told(log, listing, found[:MOST_STAGED], namespace)
+    return {"staged": shown, "found": len(found), "whole": whole}
 
 
-def _surveyed(log: DeltaLog, listing: list[ObjectInfo]) -> list[dict[str, Any]]:
+def _surveyed(log: DeltaLog, listing: list[ObjectInfo]) -> list[Staged]:
     snapshot = log.snapshot()
     found = survey(log, snapshot, listing, lifetime(snapshot.retention_days))
+    return sorted(found, key=lambda staged: (staged.state is StagedState.CLOSED, -staged.age))
+
+
+def _told(log: DeltaLog, listing: list[ObjectInfo], found: list[Staged], namespace: str) -> list[dict[str, Any]]:
+    claims = {
+        writer.path: writer.claims[max(writer.claims)] for writer in WriterDirectory.all_in(listing) if writer.claims
+    }
+
+    def whose(staged: Staged) -> dict[str, Any]:
+        claim = None if staged.state is StagedState.CLOSED else claims.get(writer_directory(staged.path))
+        return {"by": None, "run": None, "task": None} if claim is None else _claimed(log.store, claim, namespace)
+
     return [
         {
             "path": staged.path,
@@ -61,6 +85,27 @@ def _surveyed(log: DeltaLog, listing: list[ObjectInfo]) -> list[dict[str, Any]]:
             "state": staged.state.value,
             "complete": staged.ended is not None,
             "age_seconds": int(staged.age.total_seconds()),
+            **of_task,
         }
-        for staged in sorted(found, key=lambda staged: (staged.state is StagedState.CLOSED, -staged.age))
+        for staged, of_task in zip(found, map_concurrently(log.store, whose, found), strict=True)
     ]
+
+
+def _claimed(store: Store, path: str, namespace: str) -> dict[str, Any]:
+    """Say whose a buffer is by the newest claim of its writer, or of its statement."""
+    said: dict[str, Any] = {}
+    with suppress(ObjectNotFoundError):
+        said = json_at(store, path)
+    app_id, start = str(said.get("app_id")), Start.from_json(said.get("deed"))
+    named = named_by(app_id)
+    whose = dict(zip(("namespace", "dag", "label", "run"), named, strict=False)) if named else task_named_by(app_id)
+    if whose is None:
+        return {"by": None, "run": None, "task": None}
+    is_ours = start is not None and whose["namespace"] == namespace
+    return {
+        "by": f"{whose['dag']}.{whose['label']}",
+        "run": start.run_id if start is not None else whose["run"],
+        "task": instance(start.dag or whose["dag"], start.run_id, start.task)
+        if start is not None and is_ours
+        else None,
+    }
