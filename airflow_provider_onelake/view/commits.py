@@ -47,7 +47,7 @@ _LONGEST_VERSION = 20
 _LONGEST_SAID = 50
 _MOST_WRITERS = 3
 _STATEMENTS = TaskIdentity("").app_id
-_TASK = ("namespace", "dag", "label", "run")
+_PARTS = 4
 _OURS = "airflow-provider-onelake/"
 # How commit/words.py says whose a commit is. Nobody reads more than the beginning of what another engine says.
 _SAID = re.compile(r"(?P<task>\S+), run (?P<run>.+?) \([^()]*\): ")
@@ -62,10 +62,9 @@ _MOST_LINKS = 50
 def summary_of(commit: Commit) -> dict[str, Any]:
     """Return what a line of a history says of a commit, as plain values by name.
 
-    ``rows`` is how many rows more the table has than before; ``rows_new`` and ``rows_gone`` say the same of rows that
-    came and went, and ``rows_updated`` how many a statement has updated. ``rows_added`` and ``rows_removed`` are those
-    in the files that came and went, to which rows belong that were only rewritten. ``by`` says who made the version, as
-    :func:`made_by` does, and ``run`` in which run.
+    ``by`` and ``run`` are as :func:`made_by` says them. ``rows`` is how many rows more the table has than before, made
+    up of ``rows_new`` and ``rows_gone``. ``rows_added`` and ``rows_removed`` are those in the files that came and went,
+    to which rows belong that were only rewritten.
     """
     names = [writer.writer for writer in commit.writers]
     by, run = made_by(commit)
@@ -93,28 +92,28 @@ def made_by(commit: Commit) -> tuple[str | None, str | None]:
     That is our writers with their DAG and group, the DAG and the task of a statement, a compaction or a restore, or a
     person at a terminal; of another engine's version, the engine, and no run.
     """
-    said = _text_of(commit)
-    if writers := commit.all_writers:
-        named, keys = named_by(writers[0].app_id), listed([writer.writer for writer in writers], _MOST_WRITERS)
+    if commit.all_writers:
+        keys = listed([writer.writer for writer in commit.all_writers], _MOST_WRITERS)
+        named = named_in([commit.all_writers[0].app_id])
         return (f"{keys} of {named[1]}.{named[2]}", named[3]) if named else (keys, None)
-    if task := _statement_of(commit):
-        return f"{task['dag']}.{task['label']}", task["run"]
+    if named := named_in(commit.txns):
+        return f"{named[1]}.{named[2]}", named[3]
+    said = _text_of(commit)
     if found := _SAID.match(said):
         return found["task"], found["run"]
-    engine = commit.info.get("engineInfo")
-    return said.partition(": ")[0] or (None if engine is None else str(engine)[:_MOST_SAID]), None
+    engine = str(commit.info.get("engineInfo") or "")[:_MOST_SAID]
+    return said.partition(": ")[0] or (None if engine.startswith(_OURS) else engine) or None, None
 
 
-def _statement_of(commit: Commit) -> dict[str, str] | None:
-    """Return whose statement or restore a version is; ``None`` for every other version, and for a person's."""
-    return next(filter(None, map(task_named_by, commit.txns)), None)
-
-
-def task_named_by(app_id: str) -> dict[str, str] | None:
-    """Return the ``namespace``, ``dag``, ``label`` and ``run`` of a task that runs statements, by its ``txn`` id."""
-    parts = [unquote(part) for part in app_id.removeprefix(_STATEMENTS).split("/")]
-    is_one = app_id.startswith(_STATEMENTS) and len(parts) == len(_TASK)
-    return dict(zip(_TASK, parts, strict=True)) if is_one else None
+def named_in(app_ids: Iterable[str]) -> tuple[str, str, str, str] | None:
+    """Return the namespace, DAG, group or task, and run of the first ``txn`` id of a writer or a statement of ours."""
+    for app_id in app_ids:
+        if named := named_by(app_id):
+            return named[0], named[1], named[2], named[3]
+        parts = [unquote(part) for part in app_id.removeprefix(_STATEMENTS).split("/")]
+        if app_id.startswith(_STATEMENTS) and len(parts) == _PARTS:
+            return parts[0], parts[1], parts[2], parts[3]
+    return None
 
 
 def _text_of(commit: Commit) -> str:
@@ -228,7 +227,9 @@ def page_of_commits(
         "table": log.address,
         "newest": newest,
         "commits": [
-            {**summary_of(commit), "bytes_added": _bytes_added(commit)} for commit in found if wanted.takes(commit)
+            {**summary_of(commit), "bytes_added": sum(add["size"] for add in commit.adds)}
+            for commit in found
+            if wanted.takes(commit)
         ],
         "looked_at": [lowest, found[0].version] if found else None,
         "before": lowest if found and lowest > floor and not lacks else None,
@@ -315,9 +316,8 @@ def tasks_of(log: DeltaLog, writers: Sequence[PublishedWriter], namespace: str) 
 
 def task_of(commit: Commit, namespace: str) -> dict[str, Any] | None:
     """Return which task instance ran the statement or the restore that a version is, as :func:`tasks_of` does."""
-    found = _statement_of(commit)
-    is_known = found is not None and found.pop("namespace") == namespace
-    return instance(**found) if found is not None and is_known else None
+    named = None if commit.all_writers else named_in(commit.txns)
+    return instance(named[1], named[3], named[2]) if named and named[0] == namespace else None
 
 
 def checks_of(log: DeltaLog, writers: Sequence[PublishedWriter]) -> list[list[dict[str, Any]] | None]:
@@ -349,10 +349,8 @@ def dag_of(commit: Commit) -> str | None:
     Of a compaction it is the DAG and the task, as only a text says it. Deployments may have equal DAGs; this one does
     not say whose it is.
     """
-    identities = (WriterIdentity.from_app_id(app_id) for app_id in commit.txns)
-    found = next((identity.load.dag for identity in identities if identity is not None), None)
-    task, said = _statement_of(commit), _SAID.match(_text_of(commit))
-    return found or (task["dag"] if task else said["task"] if said else None)
+    named, said = named_in(commit.txns), _SAID.match(_text_of(commit))
+    return named[1] if named else said["task"] if said else None
 
 
 def partition_in_words(values: Sequence[tuple[str, str | None]]) -> str:
@@ -396,7 +394,3 @@ def _bounded(log: DeltaLog, newest: int, end: int | datetime | None, search: Cal
         return (commit.time if commit else None) or datetime.min.replace(tzinfo=UTC)
 
     return search(versions, end, key=time)
-
-
-def _bytes_added(commit: Commit) -> int:
-    return sum(add["size"] for add in commit.adds if add.get("dataChange", True))

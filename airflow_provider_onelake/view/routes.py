@@ -271,7 +271,9 @@ def partitions(connection: str, user: User, path: TablePath) -> dict[str, Any]:
 @app.get("/lakehouses/{connection}/staged", dependencies=_MAY_SEE_TABLES)
 @_bounded
 def staged(connection: str, user: User, path: TablePath) -> dict[str, Any]:
-    """Return what stands below a table's ``staged`` directory, by one listing of its first 20,000 objects.
+    """Return what waits below a table's ``staged`` directory, by one listing of its first 20,000 objects.
+
+    Versions that are kept readable cost a listing, and a request for each.
 
     :param connection: the connection's id.
     :param user: who asks.
@@ -282,21 +284,6 @@ def staged(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     with _errors_as_http():
         hook, table = _table(connection, path, user)
         return page_of_staged(table.log, namespace=hook.namespace)
-
-
-@app.get("/lakehouses/{connection}/kept", dependencies=_MAY_SEE_TABLES)
-@_bounded
-def pinned(connection: str, user: User, path: TablePath) -> list[dict[str, Any]]:
-    """Return the versions of a table that are kept readable: one listing, and one request for each.
-
-    :param connection: the connection's id.
-    :param user: who asks.
-    :param path: of the table.
-    """
-    from airflow_provider_onelake.view.pinned import versions_kept
-
-    with _errors_as_http():
-        return versions_kept(_table(connection, path, user)[1].log)
 
 
 @app.get("/lakehouses/{connection}/health", dependencies=_MAY_SEE_TABLES)

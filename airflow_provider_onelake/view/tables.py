@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.exceptions import (
-    ObjectNotFoundError,
-    OneLakeError,
-    TableNotFoundError,
-    TransientError,
-    with_page,
-)
+from airflow_provider_onelake.exceptions import ObjectNotFoundError, OneLakeError, TerminalError, with_page
 from airflow_provider_onelake.log.actions import Add, total_rows
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance import compaction
@@ -45,6 +39,7 @@ MANY_ENTRIES = 100
 _MOST_KEPT = 2_000
 # Each reads several entries of its log at once, in threads of its own.
 _SUMMED_AT_ONCE = 4
+_SAID = ("version", "time", "operation", "by", "run")
 
 # By a table's address, the digest of its newest entry, and what the table is in sum.
 _sums: dict[str, tuple[str, dict[str, Any]]] = {}
@@ -63,24 +58,21 @@ def page_of_tables(
         ``time``, ``operation``, ``by``, ``run``, ``rows``, ``files``, ``bytes`` (``None``: not known), ``health`` in a
         word (``well``, ``fragmented``, ``slow``, ``broken`` or ``unknown``), and ``why`` (may be empty).
     """
-    tables = [_Table(path, open_log) for path in paths]
-    _each(store, tables, _Table.look)
+    tables = [_Table({"table": path, **dict.fromkeys((*_SAID, "rows", "files", "bytes"))}, open_log) for path in paths]
+    _each(store, tables, _Table.look, MOST_TABLES)
     tables.sort(key=lambda table: (table.commit is not None, -table.changed))
     shown = tables[max(page, 0) * MOST_ON_A_PAGE :][:MOST_ON_A_PAGE]
-    _each(store, shown, _Table.weigh)
+    _each(store, [table for table in shown if table.commit is not None], _Table.weigh, MOST_ON_A_PAGE)
     left, summed = MOST_ACTIONS, []
     for table in shown:
         if table.actions is not None and table.actions <= left:
             left -= table.actions
             summed.append(table)
         elif table.actions is not None:
-            table.tell("unknown", "It is not summed up yet: load the page again.")
-    _each(store, summed, _Table.sum_up, at_once=_SUMMED_AT_ONCE)
-    return {
-        "found": len(tables),
-        "pages": -(-len(tables) // MOST_ON_A_PAGE),
-        "tables": [table.row for table in shown],
-    }
+            table.row |= {"health": "unknown", "why": "It is not summed up yet: load the page again."}
+    _each(store, summed, _Table.sum_up, _SUMMED_AT_ONCE)
+    pages = -(-len(tables) // MOST_ON_A_PAGE)
+    return {"found": len(tables), "pages": pages, "tables": [table.row for table in shown]}
 
 
 def keep_sums(log: DeltaLog, version: int, files: Sequence[Add], small: int) -> dict[str, Any]:
@@ -91,104 +83,80 @@ def keep_sums(log: DeltaLog, version: int, files: Sequence[Add], small: int) -> 
     :param small: how many of them a compaction would rewrite.
     :returns: ``rows``, ``files``, ``bytes``, ``health`` and ``why``, as :func:`page_of_tables` has them.
     """
-    sums: dict[str, Any] = {
-        "rows": total_rows(files),
-        "files": len(files),
-        "bytes": compaction.bytes_of(files),
-        "health": "fragmented" if small else "well",
-        "why": f"A compaction would rewrite {small:,} files." if small else "",
-    }
+    how = ("fragmented", f"A compaction would rewrite {small:,} files.") if small else ("well", "")
+    sums = {"rows": total_rows(files), "files": len(files), "bytes": compaction.bytes_of(files)}
+    known: dict[str, Any] = {**sums, "health": how[0], "why": how[1]}
     if (digest := log.digest(version)) is not None:
-        _sums.pop(log.address, None)
-        _sums[log.address] = digest, sums
+        _sums[log.address] = digest, known
         while len(_sums) > _MOST_KEPT:
             _sums.pop(next(iter(_sums)), None)
-    return sums
+    return known
 
 
 @attrs.define(eq=False)
 class _Table:
-    """A table that is looked at.
+    """A table that is looked at: what is told of it, its newest version, and what has to be read to sum it up."""
 
-    :param row: what is told of it.
-    :param commit: its newest version; ``None`` where that cannot be read.
-    :param actions: how many actions have to be read to sum it up; ``None`` where it is not summed up.
-    """
-
-    path: str
-    _open_log: Callable[[str], DeltaLog]
-    row: dict[str, Any] = attrs.field(factory=dict)
+    row: dict[str, Any]
+    open_log: Callable[[str], DeltaLog]
     commit: Commit | None = None
     actions: int | None = None
-    _log: DeltaLog | None = None
+    log: DeltaLog = attrs.field(init=False)
 
     @property
     def changed(self) -> float:
-        """When it was changed, in seconds."""
         return self.commit.time.timestamp() if self.commit is not None and self.commit.time is not None else 0.0
 
-    def tell(self, health: str, why: str) -> None:
-        """Say how the table is, in a word and in a sentence."""
-        self.row |= {"health": health, "why": why}
-
     def look(self) -> None:
-        """Read the newest version."""
-        names = ("version", "time", "operation", "by", "run")
-        self.row = {"table": self.path, **dict.fromkeys((*names, "rows", "files", "bytes"))}
-        self._log = self._open_log(self.path)
-        version = self._log.newest_listed()
-        commit = self._log.commit(version) if version >= 0 else None
+        self.log = self.open_log(self.row["table"])
+        commit = self.log.commit(self.log.newest_listed())
         if commit is None:
-            raise TableNotFoundError("Its log has no entry, so the table was cleaned up, or dropped meanwhile.")
+            raise TerminalError("Its log has no entry: the table was cleaned up, or it was dropped meanwhile.")
         said = summary_of(commit)
-        self.row |= {name: said[name] for name in names}
+        self.row |= {name: said[name] for name in _SAID}
         self.commit = commit
 
     def weigh(self) -> None:
-        """Say what is kept of the table, or why it is not summed up, or how much that would take."""
-        if self.commit is None or self._log is None:
-            return
-        digest, kept = _sums.get(self._log.address, ("", {}))
+        assert self.commit is not None
+        digest, known = _sums.get(self.log.address, ("", {}))
         if digest == self.commit.digest:
-            self.row |= kept
+            self.row |= known
             return
         hint: Any = None
         with suppress(ObjectNotFoundError, ValueError, RecursionError):
-            hint = json.loads(self._log.store.get(LAST_CHECKPOINT))
+            hint = json.loads(self.log.store.get(LAST_CHECKPOINT))
         hint = hint if isinstance(hint, dict) else {"version": -1, "size": 0}
         version, actions = whole_number(hint.get("version")), whole_number(hint.get("size"))
         entries = self.commit.version - (-1 if version is None else version)
         if entries > MANY_ENTRIES:
-            self.tell("slow", f"Since its newest checkpoint, its log has {entries:,} entries.")
+            self.row |= {"health": "slow", "why": f"Since its newest checkpoint, its log has {entries:,} entries."}
         elif actions is None or actions > MOST_ACTIONS:
-            self.tell("unknown", "It is too large to be summed up here: its partitions say how large it is.")
+            why = "It is too large to be summed up here: its partitions say how large it is."
+            self.row |= {"health": "unknown", "why": why}
         else:
             self.actions = actions + entries
 
     def sum_up(self) -> None:
-        """Read which files the table has."""
-        assert self._log is not None
-        snapshot = self._log.snapshot()
-        files = list(self._log.live_files(lambda _: True, snapshot.version))
+        snapshot = self.log.snapshot()
+        files = list(self.log.live_files(lambda _: True, snapshot.version))
         todo = compaction.plan(files, snapshot, compaction.CompactionTerms())
-        self.row |= keep_sums(self._log, snapshot.version, files, sum(len(group.inputs) for group in todo.groups))
+        self.row |= keep_sums(self.log, snapshot.version, files, sum(len(group.inputs) for group in todo.groups))
 
 
-def _each(store: Store, tables: Sequence[_Table], step: Callable[[_Table], None], at_once: int = MOST_TABLES) -> None:
+def _each(store: Store, tables: Sequence[_Table], step: Callable[[_Table], None], at_once: int) -> None:
     """Do one step for each table. What goes wrong stands in the table's row, and takes no other down."""
 
     def tried(table: _Table) -> None:
         try:
             step(table)
-        except TransientError as error:
-            table.tell("unknown", with_page(error))
-        except OneLakeError as error:
-            table.tell("broken", with_page(error))
         except Exception as error:
-            logger.exception("%s cannot be read", table.path)
-            table.tell(
-                "unknown", f"An error that was not expected: {type(error).__name__}. The API server's log says more."
-            )
+            health = "broken" if isinstance(error, TerminalError) else "unknown"
+            why = f"An error that was not expected: {type(error).__name__}. The API server's log says more."
+            if isinstance(error, OneLakeError):
+                why = with_page(error)
+            else:
+                logger.exception("%s cannot be read", table.row["table"])
+            table.row |= {"health": health, "why": why}
 
     for _ in map_in_windows(store, tried, tables, at_once):
         pass

@@ -24,8 +24,9 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.view.routes import app
 from airflow_provider_onelake.writes.policy import Policy
 from airflow_provider_onelake.writes.publish import Committer
-from tests.live.browser import browsing, chromium
-from tests.support.tables import OVERWRITE, foreign_append, make_table, stage, writer_spec
+from tests.live.browser import Ui, browsing, chromium
+from tests.support.changes import ChangeByHand, change_of
+from tests.support.tables import OVERWRITE, begun, foreign_append, make_table, stage, writer_spec
 from tests.support.view_server import ViewServer
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ CONTRAST = """(element, property) => {
   const light = (channels) => channels.map((c) => c / 255)
     .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  const page = getComputedStyle(document.querySelector(".lh select")).backgroundColor;
+  const page = getComputedStyle(document.querySelector(".lh input, .lh button")).backgroundColor;
   const [one, other] = [rgb(getComputedStyle(element)[property], page), rgb(page, page)].map(light);
   return (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
 }"""
@@ -71,6 +72,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ViewServer
         Committer(trips).publish([late], Policy.LAST_WRITER_WINS)
     of_spark = {"operation": "MERGE", "engineInfo": "Apache-Spark/4.2.0 Delta-Lake/4.4.0"}
     foreign_append(trips, {"2": [9]}, timestamp=time.time_ns() // 1_000_000, **of_spark)
+    changed(make_table(tables / "changed"))
     sales = make_table(tables / "sales")
     Committer(sales).publish([stage(sales, writer_spec("eu", Load("test", "sales", "load", "r")), {"1": [1]})])
     long = make_table(tables / LONG)
@@ -87,6 +89,24 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ViewServer
         asked = [f"/onelake/lakehouses{path}" for path in ("", "/onelake_default/tables", "/empty/tables")] * 5
         with ThreadPoolExecutor(len(asked)) as pool:
             yield running, list(pool.map(lambda path: client.get(path).status_code, asked))
+
+
+def changed(log: DeltaLog) -> None:
+    """A DELETE and an UPDATE by tasks; and writers that wait, one of them with all its rows."""
+    foreign_append(log, {"1": list(range(100))}, timestamp=time.time_ns() // 1_000_000, engineInfo="Apache-Spark/4.2.0")
+    change_of(log, ChangeByHand(hits=lambda row: row < 2), task="forget", where="id < 2").carry_out()
+    change_of(log, ChangeByHand(hits=lambda row: row == 9), "UPDATE", task="mend", assignments={"id": "9"}).carry_out()
+    load = Load("test", "taxi", "load", "r9")
+    for number, key in enumerate(WAITING):
+        spec = writer_spec(key, load)
+        begin(log, spec.identity, Start(id=key, task=f"load.write[{number}]", run_id="r9", chain=key))
+        if key == "begun":
+            begun(log, spec)
+        else:
+            stage(log, spec, {"1": [1]})
+
+
+WAITING = {"staged": "failed", "begun": "failed", "working": "running", "done": "success", "deleted": None}
 
 
 def checked_load(log: DeltaLog) -> None:
@@ -141,8 +161,9 @@ def test_a_fresh_server_answers_the_first_requests_which_come_at_once(fresh: tup
 
 def test_tables_of_dags_that_are_not_theirs_are_refused(server: ViewServer) -> None:
     client = server.signed_in("reader_of_sales")
-    # "many" was written by no DAG at all.
-    assert client.get("/onelake/lakehouses/onelake_default/tables").json() == ["Tables/many", "Tables/sales"]
+    # No DAG has loaded "many" or "changed".
+    found = client.get("/onelake/lakehouses/onelake_default/tables").json()["tables"]
+    assert sorted(row["table"] for row in found) == ["Tables/changed", "Tables/many", "Tables/sales"]
     refused = statuses(client)
     of_tables = {
         route: status for route, status in refused.items() if "{connection}" in route and "tables" not in route
@@ -229,18 +250,29 @@ def test_the_tab_of_a_run_says_what_is_in_the_table_now_whatever_its_tasks_said_
     with browsing(server.url, "viewer", "viewer") as ui:
         ui.open("plugin/lakehouse")
         lake = httpx.get(f"{server.url}/onelake/lakehouses", headers=server.signed_in("viewer").headers).json()[0]
-        whose = {"table": f"{lake['lakehouse']}/Tables/trips", "group": "load"}
+        whose = {"table": f"{lake['lakehouse']}/Tables/trips", "group": "load", "dag": "taxi"}
         told = {
-            "early": {**whose, "writer": "early", "status": "published", "rows": 1, "version": 1, "decisions": []},
+            "early": {
+                **whose,
+                "dag": "rival",
+                "writer": "early",
+                "status": "published",
+                "rows": 1,
+                "version": 1,
+                "decisions": [],
+            },
             "staged": {**whose, "writer": "late", "status": "staged", "rows": 2, "version": None},
             "reconcile": {
                 "table": whose["table"],
                 "load": "test/taxi/load/r3",
                 "version": 8,
-                "writers": [{"writer": "late", "status": "superseded", "version": 8, "decisions": []}],
+                "writers": [
+                    {"writer": "late", "status": "superseded", "version": 8, "decisions": []},
+                    {"writer": "lost", "status": "missing", "version": None, "rows_staged": 0},
+                ],
             },
-            "elsewhere": {"table": "s3://b/t", "writer": "w", "status": "published", "rows": 3, "version": 7},
-            "compaction": {"table": whose["table"], "status": "dropped", "version": 4},
+            "elsewhere": {"table": "s3://b/t", "writer": "w", "status": "already_published", "rows": 3, "version": 7},
+            "forget": {"table": whose["table"], "status": "done", "version": 3, "summary": "version 3 deleted 2 rows"},
         }
         entries = [{"task_id": task, "map_index": -1} for task in told]
 
@@ -258,11 +290,12 @@ def test_the_tab_of_a_run_says_what_is_in_the_table_now_whatever_its_tasks_said_
         late = f"all of it is superseded, 2 rows in month=1: {late}"
         gone = "its rows were replaced by early of rival.load, run r1 in version 3"
         assert [[cell.strip() for cell in line[:6]] for line in said] == [
-            ["early", "early", f"superseded {gone}", "1", "0", "1"],
-            ["staged", "late", f"superseded {late}", "2", "0", ""],
-            ["reconcile", "", f"1 superseded late: {late}", "2", "0", "8"],
-            ["elsewhere", "w", "published", "3", "?", "7"],
-            ["compaction", "", "dropped", "", "", "4"],
+            ["early", "early rival.load", f"replaced by other writers {gone}", "1", "0", "1"],
+            ["staged", "late taxi.load", f"replaced by other writers {late}", "2", "0", "8"],
+            # Of a writer whose own task has left nothing, the load's reconciliation tells.
+            ["reconcile", "lost taxi.load", "missing: it left no complete buffer", "0", "0", ""],
+            ["elsewhere", "w", "published by an earlier try", "3", "?", "7"],
+            ["forget", "", "version 3 deleted 2 rows", "", "", "3"],
         ]
 
 
@@ -272,7 +305,7 @@ def test_all_of_the_page_can_be_reached_and_used_by_keyboard(server: ViewServer)
         page = ui.page
         ui.open(TRIPS)
         drawn(page)
-        page.get_by_label("Connection").focus()
+        page.get_by_role("link", name="All tables of onelake_default").focus()
         reached = []
         for _ in range(14):
             reached.append(focused(page))
@@ -302,9 +335,8 @@ def test_all_of_the_page_can_be_reached_and_used_by_keyboard(server: ViewServer)
         page.keyboard.press("Enter")
         page.get_by_role("heading", name="Version 8").wait_for()
         page.wait_for_function("document.activeElement.tagName === 'H2'")
-        page.get_by_text(
-            "version 7 (early of rival.load, run r3) put 4 rows into month=1, and finished later"
-        ).wait_for()
+        why = "version 7 (early of rival.load, run r3) put 4 rows into month=1, and finished later"
+        page.get_by_role("listitem").get_by_text(why).wait_for()
         page.keyboard.press("Escape")
         page.get_by_role("heading", name="Version 8").wait_for(state="detached")
         assert focused(page).startswith("Version 8,")
@@ -332,6 +364,116 @@ def text_of(ui: Any, path: str) -> str:
     page.get_by_text("Loading").first.wait_for(state="detached")
     said: str = page.inner_text()
     return said
+
+
+def cells(ui: Ui, name: str) -> list[list[str]]:
+    """What a table of the page says, row by row."""
+    rows = ui.page.get_by_role("region", name=name).locator("tbody tr")
+    rows.first.wait_for()
+    return [[cell.replace("\n", " ") for cell in row.locator("td").all_inner_texts()] for row in rows.all()]
+
+
+def test_the_page_opens_with_the_tables_of_the_first_lakehouse(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        ui.open("plugin/lakehouse")
+        found = {row[0]: row[1:] for row in cells(ui, "Tables")}
+        assert set(found) == {
+            f"Tables/{name}" for name in ("trips", "changed", "checked", "damaged", "many", "sales", LONG)
+        }
+        # What cannot be read is told, and comes first.
+        assert next(iter(found)) == "Tables/damaged"
+        assert found["Tables/damaged"][-1].startswith("broken Version 1 of Tables/damaged is not JSON")
+        assert found["Tables/sales"][:2] == ["1", "1"]
+        assert found["Tables/sales"][-2:] == ["eu of sales.load run r", "well"]
+        assert found["Tables/changed"][4].startswith("dag.mend run")
+        assert found["Tables/many"][0] == "?"
+        assert found["Tables/many"][-1] == "slow Since its newest checkpoint, its log has 121 entries."
+        ui.page.get_by_text("none: The connection 'none' has no lakehouse").wait_for()
+        ui.shoot("lakehouse-tables", (0, 0, 1280, 640))
+
+        # By keyboard: a filter, which stands in the address, and a table.
+        ui.page.get_by_role("textbox", name="Table").fill("SAL")
+        ui.page.keyboard.press("Enter")
+        ui.page.wait_for_url("**find=SAL*")
+        ui.page.get_by_text("1 table. What").wait_for()
+        assert focused(ui.page) == "Filter"
+        ui.page.get_by_role("link", name="Tables/sales").press("Enter")
+        ui.page.wait_for_url("**table=Tables%2Fsales")
+        assert drawn(ui.page) == [0, 1]
+        ui.page.get_by_role("link", name="All tables of onelake_default").press("Enter")
+        assert len(cells(ui, "Tables")) == len(found)
+        # One word leads to the numbers.
+        ui.page.get_by_role("row").filter(has_text="Tables/many").get_by_role("link", name="slow").click()
+        assert ["Files", "120", "Nothing."] in cells(ui, "Numbers")
+        ui.page.get_by_role("link", name="All tables of onelake_default").click()
+        ui.page.get_by_label("Connection").select_option("empty")
+        ui.page.get_by_text("There is no table yet that you may see.").wait_for()
+        ui.open("plugin/lakehouse?connection=onelake_default&find=nothing+of+this")
+        ui.page.get_by_text("No table that you may see has nothing of this in its path.").wait_for()
+
+
+def test_a_version_is_by_its_task_and_counts_the_rows_that_changed(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        ui.open(TRIPS.replace("trips", "changed") + "&version=2")
+        told = {row[0]: row[2:5] for row in cells(ui, "Versions")}
+        assert told["3"] == ["UPDATE", "dag.mend run run", "0 1 updated"]
+        assert told["2"] == ["DELETE", "dag.forget run run", "\N{MINUS SIGN}2"]
+        assert told["1"] == ["WRITE", "Apache-Spark/4.2.0", "+100"]
+        bar = ui.page.locator("svg g.bar[data-version='2']")
+        assert (bar.get_attribute("aria-label") or "").startswith("Version 2, DELETE, \N{MINUS SIGN}2 rows, ")
+        link = ui.page.get_by_role("region", name="Version 2").get_by_role("link", name="dag.forget")
+        assert (link.get_attribute("href") or "").endswith("/dags/dag/runs/run/tasks/forget")
+        ui.page.get_by_text("DELETE WHERE id < 2").wait_for()
+
+
+def test_what_waits_says_how_its_task_is_and_what_to_do(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        keys = list(WAITING)
+
+        def answer(route: Route) -> None:
+            state = WAITING[keys[int(route.request.url.rpartition("/")[2])]]
+            route.fulfill(status=200 if state else 404, json={"state": state})
+
+        ui.page.route("**/api/v2/dags/taxi/dagRuns/r9/taskInstances/load.write/*", answer)
+        ui.open(TRIPS.replace("trips", "changed") + "&tab=Staged")
+        ui.page.get_by_role("link", name="running").wait_for()
+        told = {row[0]: [row[1], row[2], row[4]] for row in cells(ui, "Staged")}
+        command = "onelake reconcile Tables/changed --connection onelake_default"
+        vacuum = "If it is not wanted, leave it: a vacuum takes its files."
+        ready = "in flight complete"
+        assert told == {
+            "writer staged of taxi.load run r9": [ready, "failed", f"Clear its task; or publish its rows: {command}"],
+            "writer begun of taxi.load run r9": ["in flight not complete", "failed", f"Clear its task. {vacuum}"],
+            "writer working of taxi.load run r9": [ready, "running", "Nothing: its task is at work."],
+            "writer done of taxi.load run r9": [ready, "success", "Look at its load's reconcile, which publishes it."],
+            "writer deleted of taxi.load run r9": [
+                ready,
+                "gone",
+                f"Its run is gone: trigger it again; or publish its rows: {command}",
+            ],
+        }
+        link = ui.page.get_by_role("link", name="running").get_attribute("href") or ""
+        assert link.endswith("/dags/taxi/runs/r9/tasks/load.write/mapped/2")
+        ui.shoot("lakehouse-staged", (0, 0, 1280, 480))
+
+
+def test_health_has_numbers_at_once_and_all_of_them_by_a_click(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        ui.open(TRIPS.replace("trips", "changed") + "&tab=Health")
+        assert cells(ui, "Numbers")[0] == ["Rows", "98", "Nothing."]
+        ui.page.get_by_role("button", name="Examine the table").click()
+        ui.page.get_by_text("Every object of the table was looked at.").wait_for()
+        numbers = {name: [number, todo] for name, number, todo in cells(ui, "Numbers")}
+        whose = "Staged says whose they are, how their tasks are, and what to do."
+        assert numbers["Buffers in flight"] == ["5", whose]
+        assert numbers["Log entries since the newest checkpoint"] == ["4", "Nothing."]
+        ui.shoot("lakehouse-health", (0, 0, 1280, 560))
+        ui.page.get_by_role("link", name="Staged").click()
+        ui.page.get_by_role("tab", name="Staged", selected=True).wait_for()
 
 
 def test_what_there_is_not_or_may_not_be_seen_is_said(server: ViewServer) -> None:
@@ -476,7 +618,7 @@ def test_all_can_be_read_in_light_and_dark(server: ViewServer, dark: bool) -> No
         dot = ui.page.locator(".lh svg .settled").first.bounding_box()
         assert dot is not None
         assert round(dot["width"], 1) == round(dot["height"], 1) == 8
-        for name in (".lh select", ".lh input", ".lh button"):
+        for name in (".lh input", ".lh button"):
             assert contrast(ui.page.locator(name).first, "borderTopColor") >= 3, name
         ui.shoot("lakehouse-dark" if dark else "lakehouse", (0, 0, 1280, 960))
 
@@ -484,7 +626,9 @@ def test_all_can_be_read_in_light_and_dark(server: ViewServer, dark: bool) -> No
 def test_a_narrow_window_and_long_names_need_no_scrolling_of_the_page(server: ViewServer) -> None:
     chromium()
     with browsing(server.url, "viewer", "viewer", width=600) as ui:
-        for path in (f"{TRIPS}&version=2", TRIPS.replace("trips", LONG) + "&version=1", f"{TRIPS}&tab=Staged"):
+        staged, health = (TRIPS.replace("trips", "changed") + f"&tab={tab}" for tab in ("Staged", "Health"))
+        of_long = TRIPS.replace("trips", LONG) + "&version=1"
+        for path in ("plugin/lakehouse", f"{TRIPS}&version=2", of_long, staged, health):
             text_of(ui, path)
             wide = ui.page.evaluate(
                 "[...document.querySelectorAll('.lh, .lh > *')].every((e) => e.scrollWidth <= e.clientWidth)"

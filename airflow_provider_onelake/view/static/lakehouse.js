@@ -16,12 +16,13 @@ const STYLE = `
 .lh h1 { font-size: 20px; font-weight: 600; margin: 0 0 12px; overflow-wrap: anywhere; }
 .lh h2 { font-size: 16px; font-weight: 600; margin: 20px 0 8px; }
 .lh h3 { font-weight: 600; margin: 12px 0 4px; }
+.lh p { margin: 8px 0; }
 .lh ul { list-style: disc; padding-left: 20px; margin: 0; }
 .lh .wide { overflow-x: auto; }
 .lh table { border-collapse: collapse; width: 100%; }
-.lh th { text-align: left; font-weight: 600; color: var(--chakra-colors-fg-muted, GrayText); }
+.lh th { text-align: left; white-space: nowrap; font-weight: 600; color: var(--chakra-colors-fg-muted, GrayText); }
 .lh th, .lh td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--chakra-colors-border, #8884); vertical-align: top; }
-.lh td.path { min-width: 15em; }
+.lh td.path { min-width: 10em; }
 .lh td.n, .lh th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .lh tr.chosen td { background: var(--mark); }
 .lh a { color: var(--chakra-colors-blue-fg, LinkText); }
@@ -30,7 +31,7 @@ const STYLE = `
 .lh label { display: flex; flex-direction: column; gap: 2px; color: var(--chakra-colors-fg-muted, GrayText); font-size: 12px; }
 .lh select, .lh input, .lh button { font: inherit; font-size: 14px; color: var(--chakra-colors-fg, CanvasText);
   background: var(--chakra-colors-bg, Canvas); border: 1px solid var(--line); border-radius: 4px;
-  padding: 4px 8px; min-width: 120px; max-width: 100%; }
+  padding: 4px 8px; min-width: 120px; max-width: 100%; min-height: 31px; }
 .lh label { max-width: 100%; }
 .lh select { max-width: min(100%, 36em); }
 .lh form input { width: 160px; }
@@ -46,6 +47,9 @@ const STYLE = `
   white-space: pre-wrap; overflow-wrap: anywhere; }
 .lh .path { overflow-wrap: anywhere; }
 .lh .whole { white-space: nowrap; }
+.lh .word { font-weight: 600; }
+.lh nav { margin-bottom: 4px; }
+.lh summary { cursor: pointer; margin: 12px 0; }
 .lh section { border-left: 4px solid var(--chakra-colors-border, #8884); padding-left: 16px; margin: 0 0 20px; }
 .lh section h2 { margin: 0; }
 .lh svg { display: block; width: 100%; height: 140px; }
@@ -86,8 +90,9 @@ async function ask(path, query = {}) {
     throw new Error(`You may not see this: it needs the permission to read ${needed}. Ask your administrator.`);
   }
   if (answer.ok && body === null) throw new Trouble("The answer of Airflow's API server broke off.");
-  if (!answer.ok) throw new ([502, 503, 504].includes(answer.status) ? Trouble : Error)(body?.detail ?? `The server answered ${answer.status}.`);
-  return body;
+  if (answer.ok) return body;
+  const Kind = [502, 503, 504].includes(answer.status) ? Trouble : Error;
+  throw Object.assign(new Kind(body?.detail ?? `The server answered ${answer.status}.`), { status: answer.status });
 }
 
 // At every change of its address, the host draws the page anew, from nothing. So what was answered lately is kept here,
@@ -171,15 +176,42 @@ function age(seconds) {
   return `${seconds} seconds`;
 }
 
-const changed = (commit) =>
-  [commit.rows_added !== 0 && `+${count(commit.rows_added)}`, commit.rows_removed !== 0 && `−${count(commit.rows_removed)}`]
-    .filter(Boolean)
-    .join(" ") || "0";
+// How many rows more a table has.
+const changed = ({ rows }) => (rows > 0 ? `+${count(rows)}` : rows < 0 ? `−${count(-rows)}` : count(rows));
 
-const by = (commit) => (commit.writers ? [commit.writers, commit.load] : [commit.dag ?? commit.engine ?? "", commit.dag && commit.engine]);
+// What the difference does not say: that rows were put in the place of others, or updated.
+const besides = (commit) =>
+  [commit.rows_new && commit.rows_gone && `${count(commit.rows_new)} new, ${count(commit.rows_gone)} gone`, commit.rows_updated && `${count(commit.rows_updated)} updated`]
+    .filter(Boolean)
+    .join("; ");
+
+const inRows = (commit) => `${changed(commit)} rows${besides(commit) && ` (${besides(commit)})`}`;
+const noted = (text, note, whole) => block(text, note ? h("div", { className: whole ? "muted whole" : "muted" }, note) : null);
+// The time in most runs' names is not broken into two lines.
+const ofRun = (text, run) => noted(text, run && `run ${run}`, run?.length < 48);
+const by = ({ by: who, run }) => ofRun(who ?? "not known", run);
+
+// What became of a writer, and how its task is, in words in place of identifiers.
+const WORDS = {
+  already_done: "done by an earlier try",
+  already_published: "published by an earlier try",
+  deleted: "rows were deleted or changed since",
+  held_back: "held back: a writer of its load is missing",
+  missing: "missing: it left no complete buffer",
+  restored_away: "taken back by a RESTORE",
+  set_aside: "left out: another write was first",
+  skipped: "skipped: its rows were in the table",
+  staged: "staged: its reconcile publishes it",
+  superseded: "replaced by other writers",
+  up_for_retry: "waits for its next try",
+  waiting: "staged: its task has not merged it",
+};
+const inWords = (word) => WORDS[word] ?? String(word ?? "").replaceAll("_", " ");
 
 // -- parts ------------------------------------------------------------------------------------------------------------
 
+const block = (...children) => h("div", null, ...children);
+const sheet = (...children) => h("div", { className: "lh" }, h("style", null, STYLE), ...children);
 const Problem = ({ text }) => (text ? h("div", { className: "error", role: "alert" }, text) : null);
 const Waiting = ({ trouble }) =>
   h("p", { className: "muted", role: "status" }, trouble ? `${trouble} The page asks again.` : "Loading …");
@@ -188,20 +220,6 @@ function Answer({ state, children }) {
   useFocus();
   if (!state.settled) return h(Waiting, { trouble: state.trouble });
   return state.error ? h(Problem, { text: state.error }) : children(state.value);
-}
-
-function Choice({ label, value, options, onChange }) {
-  return h(
-    "label",
-    null,
-    label,
-    h(
-      "select",
-      { value: value ?? "", onChange: (event) => onChange(event.target.value) },
-      value ? null : h("option", { value: "" }, "choose …"),
-      options.map((option) => h("option", { key: option, value: option }, option)),
-    ),
-  );
 }
 
 function Grid({ label, columns, rows, chosen }) {
@@ -234,7 +252,7 @@ function Timeline({ commits, chosen, onChoose }) {
   const title = useId();
   const [at, setAt] = useState(null);
   const shown = [...commits].reverse();
-  const most = Math.max(1, ...shown.flatMap((commit) => [commit.rows_added ?? 0, commit.rows_removed ?? 0]));
+  const most = Math.max(1, ...shown.flatMap((commit) => [commit.rows_new ?? 0, commit.rows_gone ?? 0]));
   const tall = (rows) => (rows ? Math.max(3, 58 * Math.sqrt(rows / most)) : 0);
   const wide = 100 / Math.max(shown.length, 12);
   // Of many versions the bars are narrow, and dots beside each other must not touch.
@@ -242,11 +260,11 @@ function Timeline({ commits, chosen, onChoose }) {
   const has = (version) => shown.some((commit) => commit.version === version);
   const stop = [at, chosen].find((version) => version !== null && has(version)) ?? shown.at(-1)?.version;
   const bar = (commit, index) => {
-    const [x, up, down] = [index * wide, tall(commit.rows_added), tall(commit.rows_removed)];
+    const [x, up, down] = [index * wide, tall(commit.rows_new), tall(commit.rows_gone)];
     const inner = { x: `${x + wide * 0.15}%`, width: `${wide * 0.7}%` };
     const flat = up || down ? 0 : commit.files_added > 0 ? 8 : 3;
     const settled = commit.settled ? `, ${commit.settled} conflicts settled` : "";
-    const words = `Version ${commit.version}, ${commit.operation ?? "unknown"}, ${changed(commit)} rows, ${time(commit.time)} UTC${settled}`;
+    const words = `Version ${commit.version}, ${commit.operation ?? "unknown"}, ${inRows(commit)}, ${time(commit.time)} UTC${settled}`;
     const act = () => onChoose(commit.version);
     const onKeyDown = (event) => {
       const to = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: shown.length - 1 }[event.key];
@@ -280,10 +298,8 @@ function Timeline({ commits, chosen, onChoose }) {
       commit.settled ? h("circle", { className: "settled", cx: `${x + wide / 2}%`, cy: 6, r: radius }) : null,
     );
   };
-  return h(
-    "div",
-    null,
-    h("p", { className: "muted", id: title }, "Rows added (up) and removed (down) by each version; grey: no row changed; red dot: conflicts were settled. Arrow keys move, Enter opens, Escape closes."),
+  return block(
+    h("p", { className: "muted", id: title }, "Rows that came (up) and went (down) with each version; grey: as many as before; red dot: conflicts were settled. Arrow keys move, Enter opens, Escape closes."),
     h(
       "svg",
       { role: "group", "aria-labelledby": title },
@@ -376,9 +392,7 @@ function Commits({ connection, table, query, go, to }) {
     { onKeyDown },
     h(Filters, { filters, onFilter: (given) => turn("button[type=submit]", { ...given, before: null }) }),
     h(Answer, { state }, (page) =>
-      h(
-        "div",
-        null,
+      block(
         page.commits.length ? h(Timeline, { commits: page.commits, chosen: version, onChoose: choose }) : null,
         h(
           "div",
@@ -399,11 +413,11 @@ function Commits({ connection, table, query, go, to }) {
             { name: "Version", numbers: true, cell: (commit) => h(Link, { to: to({ version: commit.version, before: behind }), onClick: open }, commit.version) },
             { name: "When (UTC)", whole: true, cell: (commit) => time(commit.time) },
             { name: "Operation", whole: true, cell: (commit) => commit.operation },
-            { name: "By", cell: (commit) => h("div", null, by(commit)[0], h("div", { className: "muted" }, by(commit)[1])) },
-            { name: "Rows", numbers: true, cell: changed },
+            { name: "By", cell: by },
+            { name: "Rows", numbers: true, cell: (commit) => noted(changed(commit), besides(commit)) },
             { name: "Files", numbers: true, cell: (commit) => `+${count(commit.files_added)} −${count(commit.files_removed)}` },
             { name: "Size", numbers: true, cell: (commit) => size(commit.bytes_added) },
-            { name: "Conflicts settled", numbers: true, cell: (commit) => commit.settled },
+            { name: "Conflicts", numbers: true, cell: (commit) => commit.settled },
           ],
         })
       : null,
@@ -448,7 +462,7 @@ const DONE = { refused: "not published", warned: "published, with a warning" };
 
 const some = (names) => names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${count(names.length - 3)} more` : "");
 
-const inWords = (done) => String(done ?? "").split(", ").map((one) => DONE[one] ?? one).join("; ");
+const whatWasDone = (done) => String(done ?? "").split(", ").map((one) => DONE[one] ?? one).join("; ");
 
 // What checks said, a line for each check and outcome, what failed first. An earlier release left checks of some writers
 // without an outcome.
@@ -467,19 +481,17 @@ function Checks({ found }) {
   }
   const rows = [...lines.values()].sort((one, other) => Number(one.passed) - Number(other.passed));
   if (!rows.length) return null;
-  return h(
-    "div",
-    null,
+  return block(
     h("h3", null, "Checks"),
     h(Grid, {
       label: "Checks",
       rows,
       columns: [
-        { name: "Check", cell: (row) => h("div", null, row.name, h("div", { className: "muted" }, row.sql)) },
+        { name: "Check", cell: (row) => block(row.name, h("div", { className: "muted" }, row.sql)) },
         { name: "Result", whole: true, cell: (row) => (row.passed ? "passed" : "failed") },
         { name: "Rows failed", numbers: true, cell: (row) => (row.failed === null ? "–" : count(row.failed)) },
-        { name: "What was done", cell: (row) => (row.passed ? "" : inWords(row.done)) },
-        { name: "Writers", cell: (row) => h("div", null, some(row.of), h("div", { className: "muted" }, some(row.said))) },
+        { name: "What was done", cell: (row) => (row.passed ? "" : whatWasDone(row.done)) },
+        { name: "Writers", cell: (row) => block(some(row.of), h("div", { className: "muted" }, some(row.said))) },
       ],
     }),
   );
@@ -493,16 +505,17 @@ function Commit({ connection, table, version, onClose }) {
     { "aria-label": `Version ${version}` },
     h("div", { className: "row" }, h("h2", { tabIndex: -1 }, `Version ${version}`), h("button", { onClick: onClose, "aria-label": `Close version ${version}` }, "Close")),
     h(Answer, { state }, (commit) =>
-      h(
-        "div",
-        null,
+      block(
         h(
           "dl",
           null,
           [
             ["When", `${time(commit.time)} UTC`],
             ["Operation", commit.operation],
-            ["Load", commit.load],
+            ["By", commit.task ? h(Link, { to: toTask(commit.task) }, commit.by) : commit.by],
+            ["Run", commit.task ? h(Link, { to: toRun(commit.task) }, commit.run) : commit.run],
+            ["Rows", inRows(commit)],
+            ["Said", commit.user_metadata],
             ["Engine", commit.engine],
             ["Into", commit.partitions_added.join(", ")],
             ["Out of", commit.partitions_removed.join(", ")],
@@ -516,13 +529,12 @@ function Commit({ connection, table, version, onClose }) {
               label: `Writers of version ${version}`,
               rows: commit.published.map((writer, index) => ({ ...writer, at: commit.tasks[index] })),
               columns: [
-                { name: "Writer, run", cell: ({ writer, at }) => (at ? h("div", null, h(Link, { to: toTask(at) }, writer), h("div", null, h(Link, { to: toRun(at) }, at.run))) : writer) },
+                { name: "Writer, run", cell: ({ writer, at }) => (at ? block(h(Link, { to: toTask(at) }, writer), block(h(Link, { to: toRun(at) }, at.run))) : writer) },
                 // Below, it is said how conflicts were settled.
-                { name: "Status now", cell: (writer) => said(inStatus(writer.status), writer.set_aside ? [] : writer.said) },
+                { name: "Outcome now", cell: (writer) => said(inWords(writer.status), writer.set_aside ? [] : writer.said) },
                 { name: "Rows staged", numbers: true, cell: (writer) => count(writer.rows_staged) },
                 { name: "In the table", numbers: true, cell: (writer) => count(writer.rows_in_table) },
                 { name: "Finished (UTC)", whole: true, cell: (writer) => time(writer.finished) },
-                { name: "Buffer", cell: (writer) => writer.buffer },
               ],
             })
           : null,
@@ -530,7 +542,7 @@ function Commit({ connection, table, version, onClose }) {
           found: commit.published.map(({ writer }, index) => ({ writer, checks: commit.checks[index] })),
         }),
         commit.settled_in_words.length
-          ? h("div", null, h("h3", null, "Conflicts"), h("ul", null, commit.settled_in_words.map((sentence) => h("li", { key: sentence }, sentence))))
+          ? block(h("h3", null, "Conflicts"), h("ul", null, commit.settled_in_words.map((sentence) => h("li", { key: sentence }, sentence))))
           : null,
       ),
     ),
@@ -540,9 +552,7 @@ function Commit({ connection, table, version, onClose }) {
 function Partitions({ connection, table }) {
   const state = useAnswer(`${connection} ${table} partitions`, () => about(connection, "partitions", table));
   return h(Answer, { state }, (found) =>
-    h(
-      "div",
-      null,
+    block(
       h("p", null, `${count(found.rows)} rows in ${count(found.files)} files of ${size(found.bytes)}, ${count(found.partitions)} partitions, version ${found.version}`),
       h(Grid, {
         label: "Partitions",
@@ -560,39 +570,62 @@ function Partitions({ connection, table }) {
   );
 }
 
+const AT_WORK = [null, "scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule"];
+const MOST_ASKED = 50;
+
+// The state of each buffer's task, as Airflow tells it to the reader: "gone" where there is no such task any more.
+async function statesOf(rows) {
+  const look = async ({ path, task: { dag, run, task, map_index } }) => {
+    const of = [dag, "dagRuns", run, "taskInstances", task, ...(map_index < 0 ? [] : [map_index])].map(encodeURIComponent);
+    const found = await ask(`api/v2/dags/${of.join("/")}`).catch(({ status }) => ({ state: status === 404 ? "gone" : undefined }));
+    return [path, found.state];
+  };
+  return Object.fromEntries(await Promise.all(rows.slice(0, MOST_ASKED).map(look)));
+}
+
+function advice(row, state, command) {
+  if (row.state === "not ours") return "Nothing: this package leaves it alone.";
+  if (AT_WORK.includes(state)) return "Nothing: its task is at work.";
+  const isWriter = row.owner?.startsWith("writer ");
+  if (state === "success") return isWriter && row.complete ? "Look at its load's reconcile, which publishes it." : "Nothing: its task has ended well.";
+  const first = state === undefined ? "Look at its task. If that is not at work, clear it" : state === "gone" ? "Its run is gone: trigger it again" : "Clear its task";
+  if (isWriter && row.complete) return block(`${first}; or publish its rows: `, h("code", null, command));
+  return `${first}. If it is not wanted, leave it: a vacuum takes its files.`;
+}
+
 function Staged({ connection, table }) {
-  const staged = useAnswer(`${connection} ${table} staged`, () => about(connection, "staged", table));
-  const kept = useAnswer(`${connection} ${table} kept`, () => about(connection, "kept", table));
-  return h(
-    "div",
-    null,
-    h(Answer, { state: staged }, (page) =>
-      h(
-        "div",
-        null,
-        page.whole ? null : h("p", { className: "muted" }, "There is more below this table than was looked at, so buffers may be missing here."),
-        page.found > page.staged.length ? h("p", { className: "muted" }, `The first ${count(page.staged.length)} of ${count(page.found)}: what is in flight, and the oldest.`) : null,
-        page.staged.length
-          ? h(Grid, {
-              label: "Staged",
-              rows: page.staged,
-              columns: [
-                { name: "State", whole: true, cell: (row) => row.state },
-                { name: "Owner", cell: (row) => row.owner },
-                { name: "Complete", cell: (row) => (row.complete ? "yes" : "no") },
-                { name: "Last written", numbers: true, cell: (row) => `${age(row.age_seconds)} ago` },
-                { name: "Path", cell: (row) => row.path },
-              ],
-            })
-          : h("p", null, "Nothing is staged below this table."),
-      ),
-    ),
-    h("h2", null, "Kept versions"),
-    h(Answer, { state: kept }, (rows) =>
-      rows.length
+  const state = useAnswer(`${connection} ${table} staged`, () => about(connection, "staged", table));
+  const tasks = (state.value?.staged ?? []).filter((row) => row.task);
+  const states = useAnswer(tasks.length ? `${connection} ${table} states` : null, () => statesOf(tasks));
+  const command = `onelake reconcile ${table} --connection ${connection}`;
+  const isAsked = (row) => row.task && !states.settled;
+  const ofTask = (row) => {
+    const said = isAsked(row) ? "…" : inWords(states.value?.[row.path] ?? "not known");
+    return row.task && said !== "gone" ? h(Link, { to: toTask(row.task) }, said) : said;
+  };
+  return h(Answer, { state }, (page) =>
+    block(
+      page.whole ? null : h("p", { className: "muted" }, "There is more below this table than was looked at, so buffers may be missing here."),
+      page.staged.length
+        ? h(Grid, {
+            label: "Staged",
+            rows: page.staged,
+            columns: [
+              { name: "Owner", cell: (row) => ofRun([row.owner ?? row.path, row.by].filter(Boolean).join(" of "), row.run) },
+              { name: "State", whole: true, cell: (row) => noted(row.state, row.complete ? "complete" : "not complete") },
+              { name: "Its task", whole: true, cell: ofTask },
+              { name: "Last written", numbers: true, cell: (row) => `${age(row.age_seconds)} ago` },
+              { name: "What to do", cell: (row) => (isAsked(row) ? "…" : advice(row, states.value?.[row.path], command)) },
+            ],
+          })
+        : h("p", null, "No buffer waits below this table: there is nothing to do."),
+      page.found > page.staged.length ? h("p", { className: "muted" }, `The oldest ${count(page.staged.length)} of ${count(page.found)}.`) : null,
+      page.closed ? h("p", { className: "muted" }, `${count(page.closed)} more ended well: what they staged is in the table, or was left out.`) : null,
+      h("h2", null, "Kept versions"),
+      page.kept.length
         ? h(Grid, {
             label: "Kept versions",
-            rows,
+            rows: page.kept,
             columns: [
               { name: "Version", numbers: true, cell: (row) => row.version },
               { name: "Kept by", cell: (row) => row.by },
@@ -605,29 +638,65 @@ function Staged({ connection, table }) {
   );
 }
 
-function Health({ connection, table }) {
+const NOTHING = "Nothing.";
+
+// Numbers that cost a reader's look at the table; and if it was examined, those that cost a listing of all its objects.
+function numbersOf(found, staged) {
+  const many = (number, todo) => (number ? todo : NOTHING);
+  const numbers = [
+    ["Rows", count(found.rows), found.rows === null ? "Have engines write statistics: without them, nobody can count rows." : NOTHING],
+    ["Files", count(found.files), NOTHING],
+    ["Size", size(found.bytes), NOTHING],
+    ["Partitions", count(found.partitions), NOTHING],
+    ["Small or half-deleted files", count(found.to_compact), many(found.to_compact, "Compact the table by OneLakeOptimizeOperator: readers open fewer files.")],
+  ];
+  if (!found.findings) return numbers;
+  const waste = found.to_vacuum === null ? "a vacuum would be refused" : `${count(found.to_vacuum)} (${size(found.bytes_to_vacuum)})`;
+  return [
+    ...numbers,
+    ["Log entries since the newest checkpoint", count(found.log_entries), many(found.log_entries > 100, "Have an engine write a checkpoint: readers fetch every entry.")],
+    ["Objects that a vacuum would delete", waste, many(found.to_vacuum, "Vacuum the table by OneLakeVacuumOperator when the space is worth it.")],
+    ["Buffers in flight", count(found.waiting.length), many(found.waiting.length, staged)],
+    ["Abandoned buffers", count(found.abandoned.length), many(found.abandoned.length, staged)],
+  ];
+}
+
+function Health({ connection, table, to }) {
   const [asked, setAsked] = useState(false);
-  const state = useAnswer(asked ? `${connection} ${table} health` : null, () => about(connection, "health", table));
-  if (!asked) {
-    return h(
-      "p",
-      null,
-      h("button", { onClick: () => setAsked(true) }, "Examine the table"),
-      h("span", { className: "muted" }, " lists every object of the table, which takes a while for a large one."),
-    );
-  }
+  const state = useAnswer(asked ? `${connection} ${table} health` : `${connection} ${table} partitions`, () => about(connection, asked ? "health" : "partitions", table));
+  const staged = h("span", null, h(Link, { to: to({ tab: "Staged" }) }, "Staged"), " says whose they are, how their tasks are, and what to do.");
   return h(Answer, { state }, (found) =>
-    found.findings.length
-      ? h(Grid, {
-          label: "What is wrong",
-          rows: found.findings,
-          columns: [
-            { name: "How bad", cell: (finding) => finding.severity },
-            { name: "What", cell: (finding) => finding.what },
-            { name: "What to do", cell: (finding) => finding.todo },
-          ],
-        })
-      : h("p", null, "Nothing to do."),
+    block(
+      found.health ? h("p", null, h("span", { className: "word" }, found.health), found.why && `: ${found.why}`) : null,
+      found.findings?.length
+        ? h(Grid, {
+            label: "What is wrong",
+            rows: found.findings,
+            columns: [
+              { name: "How bad", whole: true, cell: (finding) => h("span", { className: "word" }, finding.severity) },
+              { name: "What", cell: (finding) => `${finding.what}.` },
+              { name: "What to do", cell: (finding) => `${finding.todo}.` },
+            ],
+          })
+        : null,
+      h(Grid, {
+        label: "Numbers",
+        rows: numbersOf(found, staged),
+        columns: [
+          { name: "What there is", whole: true, cell: ([name]) => name },
+          { name: "Number", numbers: true, cell: ([, number]) => number },
+          { name: "What to do", cell: ([, , todo]) => todo },
+        ],
+      }),
+      found.findings
+        ? h("p", null, "Every object of the table was looked at.", found.findings.length ? "" : " Nothing is wrong.")
+        : h(
+            "p",
+            null,
+            h("button", { onClick: () => setAsked(true) }, "Examine the table"),
+            h("span", { className: "muted" }, " looks for lost files, waste and abandoned buffers. It lists every object of the table, which takes a while for a large one."),
+          ),
+    ),
   );
 }
 
@@ -645,9 +714,7 @@ function Access({ connection, table }) {
   }
   const may = (right) => ({ true: "yes", false: "no" })[right.allowed] ?? "unknown";
   return h(Answer, { state }, (found) =>
-    h(
-      "div",
-      null,
+    block(
       h("p", null, `What the identity of the connection ${connection} may do:`),
       h(Grid, {
         label: "Access",
@@ -713,12 +780,11 @@ function Page() {
   const [connection, table] = [query.get("connection"), query.get("table")];
   const lakehouses = useAnswer("lakehouses", () => ask("onelake/lakehouses"));
   const known = lakehouses.value ?? [];
-  const current = connection ?? (known.length === 1 ? known[0].connection : null);
+  const current = connection ?? known.find((each) => !each.error)?.connection ?? null;
   // Roles and permissions are Fabric's, so other stores have no such tab. Until it is known, the address is believed.
   const inOneLake = lakehouses.settled ? known.some((each) => each.connection === current && each.in_onelake) : query.get("tab") === "Access";
   const names = Object.keys(TABS).filter((name) => name !== "Access" || inOneLake);
   const tab = names.includes(query.get("tab")) ? query.get("tab") : "Versions";
-  const tables = useAnswer(current && `${current} tables`, () => about(current, "tables"));
   // All that is shown is in the address, so that it can be sent to somebody.
   const having = (changes) => {
     const found = new URLSearchParams(query);
@@ -730,64 +796,98 @@ function Page() {
   };
   const go = (changes) => setQuery(having(changes));
   const to = (changes) => `${PAGE}?${having(changes)}`;
-  return h(
-    "div",
-    { className: "lh" },
-    h("style", null, STYLE),
-    h("h1", null, table ?? "Lakehouse"),
-    lakehouses.error
-      ? null
-      : h(
-          "div",
-          { className: "row" },
-          h(Choice, {
-            label: "Connection",
-            value: current,
-            options: [...new Set([...known.map((each) => each.connection), ...(connection ? [connection] : [])])],
-            onChange: (value) => setQuery({ connection: value }),
-          }),
-          h(Choice, {
-            label: "Table",
-            value: table,
-            options: [...new Set([...(tables.value ?? []), ...(table ? [table] : [])])],
-            onChange: (value) => setQuery({ connection: current, table: value }),
-          }),
-        ),
-    // A table's own answers say what is wrong with it, so it is shown whatever became of the lists to choose from.
-    current && table
-      ? h(
-          "div",
-          null,
-          h(Tabs, { names, shown: tab, panel, onChoose: (name) => go({ tab: name }) }),
-          h(
-            "div",
-            { role: "tabpanel", id: panel, "aria-labelledby": `${panel}-${tab}` },
-            h(TABS[tab], { key: `${current} ${table}`, connection: current, table, query, go, to }),
-          ),
-        )
-      : h(Unchosen, { connection: current, lakehouses, tables }),
+  // A table's own answers say what is wrong with it, so it is shown whatever became of the connections.
+  if (current && table) {
+    return sheet(
+      h("nav", { "aria-label": "Lakehouse" }, h(Link, { to: `${PAGE}?${new URLSearchParams({ connection: current })}` }, `All tables of ${current}`)),
+      h("h1", null, table),
+      h(Tabs, { names, shown: tab, panel, onChoose: (name) => go({ tab: name }) }),
+      h(
+        "div",
+        { role: "tabpanel", id: panel, "aria-labelledby": `${panel}-${tab}` },
+        h(TABS[tab], { key: `${current} ${table}`, connection: current, table, query, go, to }),
+      ),
+    );
+  }
+  const refused = known.filter((each) => each.error && (connection === null || each.connection === connection));
+  const isRefused = refused.some((each) => each.connection === current);
+  const options = [...new Set([...known.map((each) => each.connection), ...(connection ? [connection] : [])])];
+  const option = (name) => h("option", { key: name, value: name }, name || "choose …");
+  const onChange = (event) => setQuery({ connection: event.target.value });
+  const chooser = h("label", null, "Connection", h("select", { value: current ?? "", onChange }, (current ? options : ["", ...options]).map(option)));
+  return sheet(
+    h("h1", null, "Lakehouse"),
+    current && !isRefused
+      ? h(Tables, { key: current, connection: current, chooser: options.length > 1 && chooser, query, go, to })
+      : h(Answer, { state: lakehouses }, () => chooser),
+    refused.map((each) => h(Problem, { key: each.connection, text: `${each.connection}: ${each.error}` })),
   );
 }
 
-// Where no table is chosen yet: what is wrong, or what to choose.
-function Unchosen({ connection, lakehouses, tables }) {
-  const refused = (lakehouses.value ?? []).filter((each) => each.error && (connection === null || each.connection === connection));
-  const wrong = [lakehouses.error, ...refused.map((each) => `${each.connection}: ${each.error}`), refused.length ? null : tables.error];
-  const waiting = [lakehouses, connection === null ? null : tables].find((state) => state && !state.settled);
-  const stuck = lakehouses.error || tables.error || (connection !== null && refused.length);
-  return h(
-    "div",
-    null,
-    [...new Set(wrong.filter(Boolean))].map((text) => h(Problem, { key: text, text })),
-    waiting ? h(Waiting, { trouble: waiting.trouble }) : stuck ? null : h("p", { className: "muted" }, hint(connection, tables.value)),
+// -- the tables of a lakehouse ----------------------------------------------------------------------------------------
+
+function Tables({ connection, chooser, query, go, to }) {
+  const [find, page] = [query.get("find") ?? "", numberIn(query, "page") ?? 0];
+  const address = `onelake/lakehouses/${encodeURIComponent(connection)}/tables`;
+  const state = useAnswer(JSON.stringify(["tables", connection, find, page]), () => ask(address, { find, page }));
+  const filter = (text) => {
+    wanted = "button[type=submit]";
+    go({ find: text || null, page: null });
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    filter(String(new FormData(event.currentTarget).get("find")).trim());
+  };
+  const turn = (name, to_) => {
+    wanted = `button[data-turn=${name}]`;
+    go({ page: to_ || null });
+  };
+  const open = (row, tab) => to({ table: row.table, tab, find: null, page: null });
+  return block(
+    h(
+      "form",
+      { className: "row", role: "search", "aria-label": "Tables", key: find, onSubmit: submit },
+      chooser,
+      h("label", null, "Table", h("input", { name: "find", defaultValue: find, placeholder: "part of its path" })),
+      h("button", { type: "submit" }, "Filter"),
+      find ? h("button", { type: "button", onClick: () => filter("") }, "Show all") : null,
+    ),
+    h(Answer, { state }, (found) =>
+      block(
+        h("p", { className: "muted", role: "status" }, listed(found, find, page)),
+        found.tables.length
+          ? h(Grid, {
+              label: "Tables",
+              rows: found.tables,
+              columns: [
+                { name: "Table", cell: (row) => h(Link, { to: open(row, null) }, row.table) },
+                { name: "Rows", numbers: true, cell: (row) => count(row.rows) },
+                { name: "Files", numbers: true, cell: (row) => count(row.files) },
+                { name: "Size", numbers: true, cell: (row) => (row.bytes === null ? "?" : size(row.bytes)) },
+                { name: "Last commit (UTC)", whole: true, cell: (row) => noted(time(row.time), row.operation && `${row.operation}, version ${row.version}`) },
+                { name: "By", cell: by },
+                { name: "Health", cell: (row) => noted(h(Link, { to: open(row, "Health"), className: "word" }, row.health), row.why) },
+              ],
+            })
+          : null,
+        found.pages > 1
+          ? h(
+              "div",
+              { className: "row" },
+              h("button", { "data-turn": "newer", disabled: page === 0, onClick: () => turn("newer", page - 1) }, "Newer"),
+              h("button", { "data-turn": "older", disabled: page + 1 >= found.pages, onClick: () => turn("older", page + 1) }, "Older"),
+            )
+          : null,
+      ),
+    ),
   );
 }
 
-function hint(connection, tables) {
-  if (connection === null) return "Choose a connection and a table to see its versions, partitions and buffers.";
-  return tables?.length
-    ? "Choose a table to see its versions, partitions and buffers."
-    : "There is no table yet that you may see. A load makes one; tables are looked for in Tables/, three levels deep.";
+function listed(found, find, page) {
+  const more = found.whole ? "" : " There are more tables: only the first by their paths were looked at, and a filter finds the others.";
+  if (!found.found) return find ? `No table that you may see has ${find} in its path.${more}` : `There is no table yet that you may see. A load makes one; tables are looked for in Tables/, three levels deep.${more}`;
+  const of = found.pages > 1 ? `, page ${page + 1} of ${found.pages}` : "";
+  return `${count(found.found)} ${found.found === 1 ? "table" : "tables"}${of}. What cannot be read comes first, and then what was changed last.${more}`;
 }
 
 // -- the tabs of a run and of a task ------------------------------------------------------------------------------------
@@ -869,19 +969,20 @@ function writersNow(rows, found) {
   };
 }
 
-const inStatus = (status) => String(status ?? "").replaceAll("_", " ");
+const said = (status, sentences) => block(status, sentences.map((sentence) => h("div", { key: sentence, className: "muted" }, sentence)));
 
-const said = (status, sentences) => h("div", null, status, sentences.map((sentence) => h("div", { key: sentence, className: "muted" }, sentence)));
+const whose = ({ dag, group, load }) => (dag && group ? [dag, group] : String(load ?? "").split("/").slice(1, 3).map(decodeURIComponent)).join(".");
 
-function outcome(value, writers) {
-  if (value.writer && writers.length) return said(inStatus(writers[0].status), writers[0].said);
-  if (!writers.length) return value.status ?? value.summary;
-  const known = writers.map((writer) => inStatus(writer.status));
-  const tally = [...new Set(known)].map((status) => `${known.filter((one) => one === status).length} ${status}`).join(", ");
-  return said(tally, writers.flatMap((writer) => writer.said.map((sentence) => `${writer.writer}: ${sentence}`)));
+// A line for each writer, by its own task, or else by its load's reconciliation; and one for each other task.
+function linesOf(rows, writers) {
+  const told = new Set(rows.filter(({ value }) => value.writer).map(({ value }) => JSON.stringify([value.table, whose(value), value.writer])));
+  return rows.flatMap((row) => {
+    const { value } = row;
+    const now = writers(row).filter((writer) => value.writer || !told.has(JSON.stringify([value.table, whose(value), writer.writer])));
+    if (!writers(row).length) return [{ ...row, said: value.summary ?? inWords(value.status), version: value.version }];
+    return now.map((writer) => ({ ...row, writer, whose: whose(value), said: said(inWords(writer.status), writer.said), version: writer.version }));
+  });
 }
-
-const total = (writers, name) => (writers.some((writer) => !Number.isInteger(writer[name])) ? null : writers.reduce((sum, writer) => sum + writer[name], 0));
 
 // What checks said, as tasks have left it. A reconciliation repeats what the writers said, so it is shown only alone.
 function checked(rows) {
@@ -894,29 +995,23 @@ function Loads(where) {
   const state = useAnswer(JSON.stringify(where), () => results(where));
   const { at, link, settled } = useTables();
   const now = useAnswer(state.value && settled ? JSON.stringify(["now", where]) : null, () => standing(state.value, at));
-  return h(
-    "div",
-    { className: "lh" },
-    h("style", null, STYLE),
+  return sheet(
     h(Answer, { state }, (rows) => {
       if (!rows.length) return h("p", null, "No task here has written a Delta table, or none has ended yet.");
-      const writers = writersNow(rows, now.value ?? {});
-      const sum = (row, name) => (writers(row).length ? count(total(writers(row), name)) : "");
-      return h(
-        "div",
-        null,
+      const number = ({ writer }, name) => (writer ? count(writer[name]) : "");
+      return block(
         now.settled ? null : h(Waiting, { trouble: now.trouble }),
         h(Grid, {
           label: "What was written",
-          rows,
+          rows: linesOf(rows, writersNow(rows, now.value ?? {})),
           columns: [
             { name: "Task", whole: true, cell: (row) => `${row.task}${row.map_index < 0 ? "" : `[${row.map_index}]`}` },
-            { name: "Writer", whole: true, cell: ({ value }) => value.writer },
-            { name: "Outcome now", cell: (row) => outcome(row.value, writers(row)) },
-            { name: "Rows staged", numbers: true, cell: (row) => sum(row, "rows_staged") },
-            { name: "In the table", numbers: true, cell: (row) => sum(row, "rows_in_table") },
-            { name: "Version", numbers: true, cell: ({ value }) => value.version },
-            { name: "Table", cell: ({ value }) => link(value.table, value.version) },
+            { name: "Writer", whole: true, cell: (row) => (row.writer ? noted(row.writer.writer, row.whose) : "") },
+            { name: "Outcome now", cell: (row) => row.said },
+            { name: "Rows staged", numbers: true, cell: (row) => number(row, "rows_staged") },
+            { name: "In the table", numbers: true, cell: (row) => number(row, "rows_in_table") },
+            { name: "Version", numbers: true, cell: (row) => row.version },
+            { name: "Table", cell: (row) => link(row.value.table, row.version) },
           ],
         }),
         h(Checks, { found: checked(rows) }),

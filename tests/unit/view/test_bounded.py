@@ -31,7 +31,6 @@ MOST_READ = {
     "/lakehouses/{connection}/now": MOST_COMMITS + SNAPSHOT,
     "/lakehouses/{connection}/partitions": 2 * SNAPSHOT,
     "/lakehouses/{connection}/staged": SNAPSHOT,
-    "/lakehouses/{connection}/kept": 1,
     # By a click, as of every store: a read of one object. What Fabric is asked is counted in test_access.py.
     "/lakehouses/{connection}/access": 1,
     # By a click: what a vacuum would delete is in the log since the retention's begin, which here is all of it.

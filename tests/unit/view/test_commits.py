@@ -256,7 +256,7 @@ def test_a_filter_takes_what_meets_all_of_its_conditions(tmp_path: Path) -> None
         None,
         "late of taxi.load",
         "early of rival.load",
-        "airflow-provider-onelake/0.1.0",
+        None,
     ]
 
 

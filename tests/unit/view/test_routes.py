@@ -218,10 +218,10 @@ def test_a_table_is_shown(signed_in: TestClient, lakehouse: Path) -> None:
         "1": [2],
     }
     assert ask(signed_in, f"{HERE}/partitions", table="Tables/trips")["largest"][0]["rows"] == 2
-    assert ask(signed_in, f"{HERE}/staged", table="Tables/trips")["staged"][0]["state"] == "closed"
-    assert ask(signed_in, f"{HERE}/kept", table="Tables/trips") == []
+    staged = ask(signed_in, f"{HERE}/staged", table="Tables/trips")
+    assert staged == {"staged": [], "found": 0, "closed": 1, "whole": True, "kept": []}
     pin_version(local_log(lakehouse / "Tables" / "trips"), 1, "an auditor")
-    (kept,) = ask(signed_in, f"{HERE}/kept", table="Tables/trips")
+    (kept,) = ask(signed_in, f"{HERE}/staged", table="Tables/trips")["kept"]
     assert (kept["version"], kept["by"], kept["until"]) == (1, "an auditor", None)
     assert ask(signed_in, f"{HERE}/health", table="Tables/trips")["files"] == 1
 
