@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import httpx
 import pytest
 from fastapi.routing import APIRoute
@@ -72,18 +73,24 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ViewServer
         Committer(trips).publish([late], Policy.LAST_WRITER_WINS)
     of_spark = {"operation": "MERGE", "engineInfo": "Apache-Spark/4.2.0 Delta-Lake/4.4.0"}
     foreign_append(trips, {"2": [9]}, timestamp=time.time_ns() // 1_000_000, **of_spark)
-    changed(make_table(tables / "changed"))
+    fares(make_table(tables / "fares"))
     sales = make_table(tables / "sales")
-    Committer(sales).publish([stage(sales, writer_spec("eu", Load("test", "sales", "load", "r")), {"1": [1]})])
-    long = make_table(tables / LONG)
+    Committer(sales).publish([stage(sales, writer_spec("eu", Load("test", "sales", "load", RUN)), {"1": [1]})])
+    long = make_table(root / "long" / "Tables" / LONG)
     key = "a-writer-with-a-very-long-key-" * 4
     Committer(long).publish([stage(long, writer_spec(key, Load("test", "taxi", "load", "r")), {"m" * 120: [1]})])
     checked_load(make_table(tables / "checked"))
     many = make_table(tables / "many")
     for number in range(120):
-        foreign_append(many, {"1": [number]})
+        foreign_append(many, {"1": [number]}, timestamp=1_548_979_200_000 + number, engineInfo="Apache-Spark/4.2.0")
     Path(make_table(tables / "damaged").table, "_delta_log", f"{1:020d}.json").write_text("{not json")
-    lakehouses = {"onelake_default": root / "lake", "empty": root / "empty", "gone": root / "gone", "none": None}
+    lakehouses = {
+        "onelake_default": root / "lake",
+        "empty": root / "empty",
+        "gone": root / "gone",
+        "none": None,
+        "long": root / "long",
+    }
     with ViewServer(root / "state", lakehouses) as running:
         client = running.signed_in("viewer")
         asked = [f"/onelake/lakehouses{path}" for path in ("", "/onelake_default/tables", "/empty/tables")] * 5
@@ -91,22 +98,25 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ViewServer
             yield running, list(pool.map(lambda path: client.get(path).status_code, asked))
 
 
-def changed(log: DeltaLog) -> None:
-    """A DELETE and an UPDATE by tasks; and writers that wait, one of them with all its rows."""
+def fares(log: DeltaLog) -> None:
+    """A DELETE and an UPDATE by tasks; and writers that wait, all but the second one with all their rows."""
     foreign_append(log, {"1": list(range(100))}, timestamp=time.time_ns() // 1_000_000, engineInfo="Apache-Spark/4.2.0")
-    change_of(log, ChangeByHand(hits=lambda row: row < 2), task="forget", where="id < 2").carry_out()
-    change_of(log, ChangeByHand(hits=lambda row: row == 9), "UPDATE", task="mend", assignments={"id": "9"}).carry_out()
-    load = Load("test", "taxi", "load", "r9")
+    forget = change_of(log, ChangeByHand(hits=lambda row: row < 2), where="id < 2", task="forget")
+    mend = change_of(log, ChangeByHand(hits=lambda row: row == 9), "UPDATE", task="mend", assignments={"id": "0"})
+    for statement in (forget, mend):
+        statement.run = attrs.evolve(statement.run, dag="privacy", run_id=RUN)
+        statement.carry_out()
     for number, key in enumerate(WAITING):
-        spec = writer_spec(key, load)
-        begin(log, spec.identity, Start(id=key, task=f"load.write[{number}]", run_id="r9", chain=key))
-        if key == "begun":
+        spec = writer_spec(key, Load("test", "taxi", "load", RUN))
+        begin(log, spec.identity, Start(id=key, task=f"load.write[{number}]", run_id=RUN, chain=key))
+        if number == 1:
             begun(log, spec)
         else:
             stage(log, spec, {"1": [1]})
 
 
-WAITING = {"staged": "failed", "begun": "failed", "working": "running", "done": "success", "deleted": None}
+RUN = "manual__2019-02-01"
+WAITING = dict(zip(map("vendor-{}".format, range(1, 6)), ("failed", "failed", "running", "success", None), strict=True))
 
 
 def checked_load(log: DeltaLog) -> None:
@@ -161,9 +171,9 @@ def test_a_fresh_server_answers_the_first_requests_which_come_at_once(fresh: tup
 
 def test_tables_of_dags_that_are_not_theirs_are_refused(server: ViewServer) -> None:
     client = server.signed_in("reader_of_sales")
-    # No DAG has loaded "many" or "changed".
+    # No DAG has loaded "many" or "fares".
     found = client.get("/onelake/lakehouses/onelake_default/tables").json()["tables"]
-    assert sorted(row["table"] for row in found) == ["Tables/changed", "Tables/many", "Tables/sales"]
+    assert sorted(row["table"] for row in found) == ["Tables/fares", "Tables/many", "Tables/sales"]
     refused = statuses(client)
     of_tables = {
         route: status for route, status in refused.items() if "{connection}" in route and "tables" not in route
@@ -378,19 +388,17 @@ def test_the_page_opens_with_the_tables_of_the_first_lakehouse(server: ViewServe
     with browsing(server.url, "viewer", "viewer") as ui:
         ui.open("plugin/lakehouse")
         found = {row[0]: row[1:] for row in cells(ui, "Tables")}
-        assert set(found) == {
-            f"Tables/{name}" for name in ("trips", "changed", "checked", "damaged", "many", "sales", LONG)
-        }
+        assert set(found) == {f"Tables/{name}" for name in ("trips", "fares", "checked", "damaged", "many", "sales")}
         # What cannot be read is told, and comes first.
         assert next(iter(found)) == "Tables/damaged"
         assert found["Tables/damaged"][-1].startswith("broken Version 1 of Tables/damaged is not JSON")
         assert found["Tables/sales"][:2] == ["1", "1"]
-        assert found["Tables/sales"][-2:] == ["eu of sales.load run r", "well"]
-        assert found["Tables/changed"][4].startswith("dag.mend run")
+        assert found["Tables/sales"][-2:] == [f"eu of sales.load run {RUN}", "well"]
+        assert found["Tables/fares"][4] == f"privacy.mend run {RUN}"
         assert found["Tables/many"][0] == "?"
         assert found["Tables/many"][-1] == "slow Since its newest checkpoint, its log has 121 entries."
         ui.page.get_by_text("none: The connection 'none' has no lakehouse").wait_for()
-        ui.shoot("lakehouse-tables", (0, 0, 1280, 640))
+        ui.shoot("lakehouse-tables", (0, 0, 1280, 560))
 
         # By keyboard: a filter, which stands in the address, and a table.
         ui.page.get_by_role("textbox", name="Table").fill("SAL")
@@ -416,15 +424,15 @@ def test_the_page_opens_with_the_tables_of_the_first_lakehouse(server: ViewServe
 def test_a_version_is_by_its_task_and_counts_the_rows_that_changed(server: ViewServer) -> None:
     chromium()
     with browsing(server.url, "viewer", "viewer") as ui:
-        ui.open(TRIPS.replace("trips", "changed") + "&version=2")
+        ui.open(TRIPS.replace("trips", "fares") + "&version=2")
         told = {row[0]: row[2:5] for row in cells(ui, "Versions")}
-        assert told["3"] == ["UPDATE", "dag.mend run run", "0 1 updated"]
-        assert told["2"] == ["DELETE", "dag.forget run run", "\N{MINUS SIGN}2"]
+        assert told["3"] == ["UPDATE", f"privacy.mend run {RUN}", "0 1 updated"]
+        assert told["2"] == ["DELETE", f"privacy.forget run {RUN}", "\N{MINUS SIGN}2"]
         assert told["1"] == ["WRITE", "Apache-Spark/4.2.0", "+100"]
         bar = ui.page.locator("svg g.bar[data-version='2']")
         assert (bar.get_attribute("aria-label") or "").startswith("Version 2, DELETE, \N{MINUS SIGN}2 rows, ")
-        link = ui.page.get_by_role("region", name="Version 2").get_by_role("link", name="dag.forget")
-        assert (link.get_attribute("href") or "").endswith("/dags/dag/runs/run/tasks/forget")
+        link = ui.page.get_by_role("region", name="Version 2").get_by_role("link", name="privacy.forget")
+        assert (link.get_attribute("href") or "").endswith(f"/dags/privacy/runs/{RUN}/tasks/forget")
         ui.page.get_by_text("DELETE WHERE id < 2").wait_for()
 
 
@@ -437,33 +445,41 @@ def test_what_waits_says_how_its_task_is_and_what_to_do(server: ViewServer) -> N
             state = WAITING[keys[int(route.request.url.rpartition("/")[2])]]
             route.fulfill(status=200 if state else 404, json={"state": state})
 
-        ui.page.route("**/api/v2/dags/taxi/dagRuns/r9/taskInstances/load.write/*", answer)
-        ui.open(TRIPS.replace("trips", "changed") + "&tab=Staged")
+        ui.page.route(f"**/api/v2/dags/taxi/dagRuns/{RUN}/taskInstances/load.write/*", answer)
+        ui.open(TRIPS.replace("trips", "fares") + "&tab=Staged")
         ui.page.get_by_role("link", name="running").wait_for()
         told = {row[0]: [row[1], row[2], row[4]] for row in cells(ui, "Staged")}
-        command = "onelake reconcile Tables/changed --connection onelake_default"
+        command = "onelake reconcile Tables/fares --connection onelake_default"
         vacuum = "If it is not wanted, leave it: a vacuum takes its files."
-        ready = "in flight complete"
+        ready, reconcile = "in flight complete", "Look at its load's reconcile, which publishes it."
         assert told == {
-            "writer staged of taxi.load run r9": [ready, "failed", f"Clear its task; or publish its rows: {command}"],
-            "writer begun of taxi.load run r9": ["in flight not complete", "failed", f"Clear its task. {vacuum}"],
-            "writer working of taxi.load run r9": [ready, "running", "Nothing: its task is at work."],
-            "writer done of taxi.load run r9": [ready, "success", "Look at its load's reconcile, which publishes it."],
-            "writer deleted of taxi.load run r9": [
+            f"writer vendor-1 of taxi.load run {RUN}": [
+                ready,
+                "failed",
+                f"Clear its task; or publish its rows: {command}",
+            ],
+            f"writer vendor-2 of taxi.load run {RUN}": [
+                "in flight not complete",
+                "failed",
+                f"Clear its task. {vacuum}",
+            ],
+            f"writer vendor-3 of taxi.load run {RUN}": [ready, "running", "Nothing: its task is at work."],
+            f"writer vendor-4 of taxi.load run {RUN}": [ready, "success", reconcile],
+            f"writer vendor-5 of taxi.load run {RUN}": [
                 ready,
                 "gone",
                 f"Its run is gone: trigger it again; or publish its rows: {command}",
             ],
         }
         link = ui.page.get_by_role("link", name="running").get_attribute("href") or ""
-        assert link.endswith("/dags/taxi/runs/r9/tasks/load.write/mapped/2")
-        ui.shoot("lakehouse-staged", (0, 0, 1280, 480))
+        assert link.endswith(f"/dags/taxi/runs/{RUN}/tasks/load.write/mapped/2")
+        ui.shoot("lakehouse-staged", (0, 0, 1280, 560))
 
 
 def test_health_has_numbers_at_once_and_all_of_them_by_a_click(server: ViewServer) -> None:
     chromium()
     with browsing(server.url, "viewer", "viewer") as ui:
-        ui.open(TRIPS.replace("trips", "changed") + "&tab=Health")
+        ui.open(TRIPS.replace("trips", "fares") + "&tab=Health")
         assert cells(ui, "Numbers")[0] == ["Rows", "98", "Nothing."]
         ui.page.get_by_role("button", name="Examine the table").click()
         ui.page.get_by_text("Every object of the table was looked at.").wait_for()
@@ -471,7 +487,7 @@ def test_health_has_numbers_at_once_and_all_of_them_by_a_click(server: ViewServe
         whose = "Staged says whose they are, how their tasks are, and what to do."
         assert numbers["Buffers in flight"] == ["5", whose]
         assert numbers["Log entries since the newest checkpoint"] == ["4", "Nothing."]
-        ui.shoot("lakehouse-health", (0, 0, 1280, 560))
+        ui.shoot("lakehouse-health", (0, 0, 1280, 480))
         ui.page.get_by_role("link", name="Staged").click()
         ui.page.get_by_role("tab", name="Staged", selected=True).wait_for()
 
@@ -626,9 +642,9 @@ def test_all_can_be_read_in_light_and_dark(server: ViewServer, dark: bool) -> No
 def test_a_narrow_window_and_long_names_need_no_scrolling_of_the_page(server: ViewServer) -> None:
     chromium()
     with browsing(server.url, "viewer", "viewer", width=600) as ui:
-        staged, health = (TRIPS.replace("trips", "changed") + f"&tab={tab}" for tab in ("Staged", "Health"))
-        of_long = TRIPS.replace("trips", LONG) + "&version=1"
-        for path in ("plugin/lakehouse", f"{TRIPS}&version=2", of_long, staged, health):
+        staged, health = (TRIPS.replace("trips", "fares") + f"&tab={tab}" for tab in ("Staged", "Health"))
+        of_long = f"plugin/lakehouse?connection=long&table=Tables/{LONG}&version=1"
+        for path in ("plugin/lakehouse?connection=long", f"{TRIPS}&version=2", of_long, staged, health):
             text_of(ui, path)
             wide = ui.page.evaluate(
                 "[...document.querySelectorAll('.lh, .lh > *')].every((e) => e.scrollWidth <= e.clientWidth)"

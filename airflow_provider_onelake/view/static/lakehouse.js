@@ -36,7 +36,7 @@ const STYLE = `
 .lh select { max-width: min(100%, 36em); }
 .lh form input { width: 160px; }
 .lh label.check { flex-direction: row; align-items: center; gap: 6px; font-size: 14px; padding-bottom: 5px; }
-.lh .check input { min-width: 0; width: 16px; height: 16px; }
+.lh .check input { min-width: 0; width: 16px; height: 16px; min-height: 0; }
 .lh button { cursor: pointer; min-width: 0; }
 .lh button[aria-selected="true"] { border-color: var(--chakra-colors-blue-fg, LinkText); font-weight: 600;
   box-shadow: inset 0 -2px var(--chakra-colors-blue-fg, LinkText); }
@@ -45,7 +45,7 @@ const STYLE = `
 .lh .muted { color: var(--chakra-colors-fg-muted, GrayText); }
 .lh .error { border-left: 4px solid var(--chakra-colors-red-solid, #c33); padding: 6px 12px; margin: 8px 0;
   white-space: pre-wrap; overflow-wrap: anywhere; }
-.lh .path { overflow-wrap: anywhere; }
+.lh .path, .lh .path * { overflow-wrap: anywhere; }
 .lh .whole { white-space: nowrap; }
 .lh .word { font-weight: 600; }
 .lh nav { margin-bottom: 4px; }
