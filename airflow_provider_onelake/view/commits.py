@@ -47,7 +47,6 @@ _LONGEST_VERSION = 20
 _LONGEST_SAID = 50
 _MOST_WRITERS = 3
 _STATEMENTS = TaskIdentity("").app_id
-_PARTS = 4
 _OURS = "airflow-provider-onelake/"
 # How commit/words.py says whose a commit is. Nobody reads more than the beginning of what another engine says.
 _SAID = re.compile(r"(?P<task>\S+), run (?P<run>.+?) \([^()]*\): ")
@@ -105,14 +104,14 @@ def made_by(commit: Commit) -> tuple[str | None, str | None]:
     return said.partition(": ")[0] or (None if engine.startswith(_OURS) else engine) or None, None
 
 
-def named_in(app_ids: Iterable[str]) -> tuple[str, str, str, str] | None:
+def named_in(app_ids: Iterable[str]) -> list[str] | None:
     """Return the namespace, DAG, group or task, and run of the first ``txn`` id of a writer or a statement of ours."""
     for app_id in app_ids:
         if named := named_by(app_id):
-            return named[0], named[1], named[2], named[3]
+            return named[:4]
         parts = [unquote(part) for part in app_id.removeprefix(_STATEMENTS).split("/")]
-        if app_id.startswith(_STATEMENTS) and len(parts) == _PARTS:
-            return parts[0], parts[1], parts[2], parts[3]
+        if app_id.startswith(_STATEMENTS) and len(parts) == 4:
+            return parts
     return None
 
 
@@ -363,11 +362,9 @@ def _task_of(log: DeltaLog, writer: PublishedWriter, namespace: str) -> dict[str
     if identity is None or identity.load.namespace != namespace:
         return None
     task_start = start_of(log.store, identity, writer.generation)
-    return (
-        None
-        if task_start is None
-        else instance(task_start.dag or identity.load.dag, task_start.run_id, task_start.task)
-    )
+    if task_start is None:
+        return None
+    return instance(task_start.dag or identity.load.dag, task_start.run_id, task_start.task)
 
 
 def instance(dag: str, run: str, label: str) -> dict[str, Any]:

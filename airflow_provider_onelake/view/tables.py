@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_TABLES = 300
-"""Of how many tables a page reads the newest version: three requests each."""
+MOST_TABLES = 300  # three requests for each
 MOST_ON_A_PAGE = 50
+# Of the checkpoints of all tables of a page together: about a second of work.
 MOST_ACTIONS = 30_000
-"""How many actions of checkpoints a page reads, of all its tables together: about a second of work."""
+# Behind so many log entries since the newest checkpoint, readers are slow, and a table is not summed up here.
 MANY_ENTRIES = 100
-"""From so many log entries since the newest checkpoint on, readers are slow, and a table is not summed up here."""
 _MOST_KEPT = 2_000
 # Each reads several entries of its log at once, in threads of its own.
 _SUMMED_AT_ONCE = 4

@@ -222,6 +222,24 @@ function Answer({ state, children }) {
   return state.error ? h(Problem, { text: state.error }) : children(state.value);
 }
 
+function Search({ label, names, values, onSearch, children }) {
+  const submit = (event) => {
+    event.preventDefault();
+    const given = new FormData(event.currentTarget);
+    onSearch(Object.fromEntries(names.map((name) => [name, String(given.get(name) ?? "").trim() || null])));
+  };
+  const text = (name, words, more) => h("label", { key: name }, words, h("input", { name, defaultValue: values[name] ?? "", ...more }));
+  const all = () => onSearch(Object.fromEntries(names.map((name) => [name, null])));
+  return h(
+    "form",
+    // What stands in the fields is what the address says, also after a step back.
+    { className: "row", role: "search", "aria-label": label, key: JSON.stringify(values), onSubmit: submit },
+    children(text),
+    h("button", { type: "submit" }, "Filter"),
+    Object.keys(values).length ? h("button", { type: "button", onClick: all }, "Show all") : null,
+  );
+}
+
 function Grid({ label, columns, rows, chosen }) {
   const table = h(
     "table",
@@ -333,28 +351,15 @@ async function versions(connection, table, filters, before, around) {
 
 function Filters({ filters, onFilter }) {
   const list = useId();
-  const submit = (event) => {
-    event.preventDefault();
-    const given = new FormData(event.currentTarget);
-    onFilter(Object.fromEntries(FILTERS.map((name) => [name, String(given.get(name) ?? "").trim() || null])));
-  };
-  const text = (name, label, more) => h("label", null, label, h("input", { name, defaultValue: filters[name] ?? "", ...more }));
-  return h(
-    "form",
-    // What stands in the fields is what the address says, also after a step back.
-    { className: "row", role: "search", "aria-label": "Versions", key: JSON.stringify(filters), onSubmit: submit },
+  return h(Search, { label: "Versions", names: FILTERS, values: filters, onSearch: onFilter }, (text) => [
     text("dag", "DAG"),
     text("writer", "Writer"),
     text("operation", "Operation", { list }),
-    h("datalist", { id: list }, OPERATIONS.map((name) => h("option", { key: name, value: name }))),
+    h("datalist", { key: list, id: list }, OPERATIONS.map((name) => h("option", { key: name, value: name }))),
     text("since", "Since (version or UTC time)", { placeholder: "42 or 2019-01-31" }),
     text("until", "Until (version or UTC time)", { placeholder: "50 or 2019-01-31" }),
-    h("label", { className: "check" }, h("input", { type: "checkbox", name: "conflicts", value: "true", defaultChecked: Boolean(filters.conflicts) }), "Only with conflicts"),
-    h("button", { type: "submit" }, "Filter"),
-    Object.keys(filters).length
-      ? h("button", { type: "button", onClick: () => onFilter(Object.fromEntries(FILTERS.map((name) => [name, null]))) }, "Show all")
-      : null,
-  );
+    h("label", { key: "conflicts", className: "check" }, h("input", { type: "checkbox", name: "conflicts", value: "true", defaultChecked: Boolean(filters.conflicts) }), "Only with conflicts"),
+  ]);
 }
 
 function Commits({ connection, table, query, go, to }) {
@@ -814,7 +819,7 @@ function Page() {
   const options = [...new Set([...known.map((each) => each.connection), ...(connection ? [connection] : [])])];
   const option = (name) => h("option", { key: name, value: name }, name || "choose …");
   const onChange = (event) => setQuery({ connection: event.target.value });
-  const chooser = h("label", null, "Connection", h("select", { value: current ?? "", onChange }, (current ? options : ["", ...options]).map(option)));
+  const chooser = h("label", { key: "connection" }, "Connection", h("select", { value: current ?? "", onChange }, (current ? options : ["", ...options]).map(option)));
   return sheet(
     h("h1", null, "Lakehouse"),
     current && !isRefused
@@ -830,28 +835,16 @@ function Tables({ connection, chooser, query, go, to }) {
   const [find, page] = [query.get("find") ?? "", numberIn(query, "page") ?? 0];
   const address = `onelake/lakehouses/${encodeURIComponent(connection)}/tables`;
   const state = useAnswer(JSON.stringify(["tables", connection, find, page]), () => ask(address, { find, page }));
-  const filter = (text) => {
-    wanted = "button[type=submit]";
-    go({ find: text || null, page: null });
-  };
-  const submit = (event) => {
-    event.preventDefault();
-    filter(String(new FormData(event.currentTarget).get("find")).trim());
-  };
-  const turn = (name, to_) => {
-    wanted = `button[data-turn=${name}]`;
-    go({ page: to_ || null });
+  const turn = (focused, changes) => {
+    wanted = focused;
+    go({ page: null, ...changes });
   };
   const open = (row, tab) => to({ table: row.table, tab, find: null, page: null });
   return block(
-    h(
-      "form",
-      { className: "row", role: "search", "aria-label": "Tables", key: find, onSubmit: submit },
+    h(Search, { label: "Tables", names: ["find"], values: find ? { find } : {}, onSearch: (given) => turn("button[type=submit]", given) }, (text) => [
       chooser,
-      h("label", null, "Table", h("input", { name: "find", defaultValue: find, placeholder: "part of its path" })),
-      h("button", { type: "submit" }, "Filter"),
-      find ? h("button", { type: "button", onClick: () => filter("") }, "Show all") : null,
-    ),
+      text("find", "Table", { placeholder: "part of its path" }),
+    ]),
     h(Answer, { state }, (found) =>
       block(
         h("p", { className: "muted", role: "status" }, listed(found, find, page)),
@@ -874,8 +867,8 @@ function Tables({ connection, chooser, query, go, to }) {
           ? h(
               "div",
               { className: "row" },
-              h("button", { "data-turn": "newer", disabled: page === 0, onClick: () => turn("newer", page - 1) }, "Newer"),
-              h("button", { "data-turn": "older", disabled: page + 1 >= found.pages, onClick: () => turn("older", page + 1) }, "Older"),
+              h("button", { "data-turn": "newer", disabled: page === 0, onClick: () => turn("button[data-turn=newer]", { page: page - 1 || null }) }, "Newer"),
+              h("button", { "data-turn": "older", disabled: page + 1 >= found.pages, onClick: () => turn("button[data-turn=older]", { page: page + 1 }) }, "Older"),
             )
           : null,
       ),
