@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import attrs
 import httpx
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 TRIPS = "plugin/lakehouse?connection=onelake_default&table=Tables/trips"
 ROUTES = [route for route in app.routes if isinstance(route, APIRoute)]
 LONG = "a_table_with_a_very_long_name_" * 4 + "x"
+MARKUP = "<img src=x onerror=window.ran=1>"
 # The contrast of an element with what is behind it (https://www.w3.org/TR/WCAG21/#contrast-minimum).
 CONTRAST = """(element, property) => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -79,6 +81,10 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ViewServer
     long = make_table(root / "long" / "Tables" / LONG)
     key = "a-writer-with-a-very-long-key-" * 4
     Committer(long).publish([stage(long, writer_spec(key, Load("test", "taxi", "load", "r")), {"m" * 120: [1]})])
+    marked = make_table(root / "long" / "Tables" / MARKUP)
+    said = {"operation": MARKUP, "engineInfo": MARKUP, "userMetadata": MARKUP}
+    foreign_append(marked, {MARKUP: [1]}, **said)
+    stage(marked, writer_spec(MARKUP, Load("test", MARKUP, MARKUP, MARKUP), task=MARKUP), {"1": [1]})
     checked_load(make_table(tables / "checked"))
     many = make_table(tables / "many")
     for number in range(120):
@@ -637,6 +643,21 @@ def test_all_can_be_read_in_light_and_dark(server: ViewServer, dark: bool) -> No
         for name in (".lh input", ".lh button"):
             assert contrast(ui.page.locator(name).first, "borderTopColor") >= 3, name
         ui.shoot("lakehouse-dark" if dark else "lakehouse", (0, 0, 1280, 960))
+
+
+def test_markup_in_names_and_messages_is_shown_and_does_not_run(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        table = f"plugin/lakehouse?connection=long&table={quote('Tables/' + MARKUP)}"
+        for path in (
+            "plugin/lakehouse?connection=long",
+            f"{table}&version=1",
+            f"{table}&tab=Partitions",
+            f"{table}&tab=Staged",
+        ):
+            assert MARKUP in text_of(ui, path)
+            assert ui.page.locator(".lh img").count() == 0
+            assert ui.page.evaluate("window.ran") is None
 
 
 def test_a_narrow_window_and_long_names_need_no_scrolling_of_the_page(server: ViewServer) -> None:

@@ -17,7 +17,7 @@ from airflow_provider_onelake.view.tables import page_of_tables
 from airflow_provider_onelake.writes.publish import Committer
 from tests.benchmarks.logs import long_log, wide_log
 from tests.support.stores import Counted, through
-from tests.support.tables import foreign_append, local_log, make_table, stage, writer_spec
+from tests.support.tables import foreign_append, foreign_commit, local_log, make_table, stage, writer_spec
 
 NOON = 1_546_344_000_000
 Page = Callable[..., dict[str, Any]]
@@ -71,11 +71,14 @@ def test_a_table_that_cannot_be_read_is_told_first_and_hides_no_other(tmp_path: 
     Path(make_table(tmp_path / "gone").table, "_delta_log", f"{0:020d}.json").unlink()
     hidden = foreign_append(make_table(tmp_path / "behind"), {"1": [1]})
     Path(tmp_path, "behind", "_delta_log", f"{hidden - 1:020d}.json").write_text("{")
-    found = page("whole", "damaged", "gone", "behind")
+    of_later = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later"], "writerFeatures": ["later"]}
+    foreign_commit(make_table(tmp_path / "later"), [{"protocol": of_later}])
+    found = page("whole", "damaged", "gone", "behind", "later")
     assert {name: health for name, health, _ in told(found, "health", "why")} == {
         "damaged": "broken",
         "gone": "broken",
         "behind": "broken",
+        "later": "broken",
         "whole": "well",
     }
     assert {name for name, *_ in told(found)[:2]} == {"damaged", "gone"}
@@ -83,6 +86,7 @@ def test_a_table_that_cannot_be_read_is_told_first_and_hides_no_other(tmp_path: 
     assert "is not JSON" in why["damaged"]
     assert "is not JSON" in why["behind"]
     assert "has no entry" in why["gone"]
+    assert "later" in why["later"]
 
 
 @pytest.mark.parametrize(
