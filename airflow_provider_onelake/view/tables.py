@@ -36,8 +36,6 @@ MOST_ACTIONS = 30_000
 # Behind so many log entries since the newest checkpoint, readers are slow, and a table is not summed up here.
 MANY_ENTRIES = 100
 _MOST_KEPT = 2_000
-# Each reads several entries of its log at once, in threads of its own.
-_SUMMED_AT_ONCE = 4
 _SAID = ("version", "time", "operation", "by", "run")
 
 # By a table's address, the digest of its newest entry, and what the table is in sum.
@@ -69,7 +67,8 @@ def page_of_tables(
             summed.append(table)
         elif table.actions is not None:
             table.row |= {"health": "unknown", "why": "It is not summed up yet: load the page again."}
-    _each(store, summed, _Table.sum_up, _SUMMED_AT_ONCE)
+    # Each reads several entries of its log at once, in threads of its own.
+    _each(store, summed, _Table.sum_up, 4)
     pages = -(-len(tables) // MOST_ON_A_PAGE)
     return {"found": len(tables), "pages": pages, "tables": [table.row for table in shown]}
 

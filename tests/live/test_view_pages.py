@@ -668,6 +668,6 @@ def test_a_narrow_window_and_long_names_need_no_scrolling_of_the_page(server: Vi
         for path in ("plugin/lakehouse?connection=long", f"{TRIPS}&version=2", of_long, staged, health):
             text_of(ui, path)
             wide = ui.page.evaluate(
-                "[...document.querySelectorAll('.lh, .lh > *')].every((e) => e.scrollWidth <= e.clientWidth)"
+                "[...document.querySelectorAll('.lh, .lh > *, .lh .wide')].every((e) => e.scrollWidth <= e.clientWidth)"
             )
             assert wide, path

@@ -10,8 +10,8 @@ const PAGE = "/plugin/lakehouse";
 const FRESH = { settled: false, value: null, error: null, trouble: null };
 
 const STYLE = `
-.lh { padding: 16px; color: var(--chakra-colors-fg, CanvasText); font-size: 14px; line-height: 1.45; }
-.lh { --line: color-mix(in srgb, var(--chakra-colors-fg-muted, GrayText) 70%, var(--chakra-colors-bg, Canvas));
+.lh { padding: 16px; color: var(--chakra-colors-fg, CanvasText); font-size: 14px; line-height: 1.45; container-type: inline-size;
+  --line: color-mix(in srgb, var(--chakra-colors-fg-muted, GrayText) 70%, var(--chakra-colors-bg, Canvas));
   --mark: color-mix(in srgb, var(--chakra-colors-fg, CanvasText) 12%, transparent); }
 .lh h1 { font-size: 20px; font-weight: 600; margin: 0 0 12px; overflow-wrap: anywhere; }
 .lh h2 { font-size: 16px; font-weight: 600; margin: 20px 0 8px; }
@@ -22,17 +22,16 @@ const STYLE = `
 .lh table { border-collapse: collapse; width: 100%; }
 .lh th { text-align: left; white-space: nowrap; font-weight: 600; color: var(--chakra-colors-fg-muted, GrayText); }
 .lh th, .lh td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--chakra-colors-border, #8884); vertical-align: top; }
-.lh td.path { min-width: 10em; }
+.lh td.path { min-width: 15em; }
 .lh td.n, .lh th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .lh tr.chosen td { background: var(--mark); }
 .lh a { color: var(--chakra-colors-blue-fg, LinkText); }
 .lh a:hover { text-decoration: underline; }
 .lh .row { display: flex; flex-wrap: wrap; gap: 12px; align-items: end; margin-bottom: 12px; }
-.lh label { display: flex; flex-direction: column; gap: 2px; color: var(--chakra-colors-fg-muted, GrayText); font-size: 12px; }
+.lh label { display: flex; flex-direction: column; gap: 2px; max-width: 100%; color: var(--chakra-colors-fg-muted, GrayText); font-size: 12px; }
 .lh select, .lh input, .lh button { font: inherit; font-size: 14px; color: var(--chakra-colors-fg, CanvasText);
   background: var(--chakra-colors-bg, Canvas); border: 1px solid var(--line); border-radius: 4px;
   padding: 4px 8px; min-width: 120px; max-width: 100%; min-height: 31px; }
-.lh label { max-width: 100%; }
 .lh select { max-width: min(100%, 36em); }
 .lh form input { width: 160px; }
 .lh label.check { flex-direction: row; align-items: center; gap: 6px; font-size: 14px; padding-bottom: 5px; }
@@ -67,6 +66,14 @@ const STYLE = `
 .lh dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0 0 8px; }
 .lh dt { color: var(--chakra-colors-fg-muted, GrayText); }
 .lh dd { margin: 0; overflow-wrap: anywhere; }
+@container (max-width: 640px) {
+  .lh table, .lh tbody, .lh tr { display: block; }
+  .lh thead { display: none; }
+  .lh tr { border-bottom: 1px solid var(--line); padding: 6px 0; }
+  .lh td, .lh td.n, .lh td .whole, .lh td.whole { text-align: left; white-space: normal; }
+  .lh td { display: flex; gap: 12px; min-width: 0; padding: 1px 0; border: 0; }
+  .lh td::before { content: attr(data-name); flex: 0 0 8em; color: var(--chakra-colors-fg-muted, GrayText); }
+}
 `;
 
 // -- asking -----------------------------------------------------------------------------------------------------------
@@ -198,6 +205,7 @@ const WORDS = {
   deleted: "rows were deleted or changed since",
   held_back: "held back: a writer of its load is missing",
   missing: "missing: it left no complete buffer",
+  refused: "refused: not published",
   restored_away: "taken back by a RESTORE",
   set_aside: "left out: another write was first",
   skipped: "skipped: its rows were in the table",
@@ -205,6 +213,7 @@ const WORDS = {
   superseded: "replaced by other writers",
   up_for_retry: "waits for its next try",
   waiting: "staged: its task has not merged it",
+  warned: "published, with a warning",
 };
 const inWords = (word) => WORDS[word] ?? String(word ?? "").replaceAll("_", " ");
 
@@ -253,13 +262,13 @@ function Grid({ label, columns, rows, chosen }) {
           "tr",
           { key: index, className: chosen?.(row) ? "chosen" : "" },
           columns.map(({ name, numbers, whole, cell }) =>
-            h("td", { key: name, className: numbers ? "n" : whole ? "whole" : "path" }, cell(row)),
+            h("td", { key: name, "data-name": name, className: numbers ? "n" : whole ? "whole" : "path" }, cell(row)),
           ),
         ),
       ),
     ),
   );
-  // In a narrow window the table is wider than the page, so it can be scrolled, also by keyboard.
+  // A table may be wider than the page, so it can be scrolled, also by keyboard. In a narrow page, cells stand below each other.
   return h("div", { className: "wide", role: "region", "aria-label": label, tabIndex: 0 }, table);
 }
 
@@ -463,11 +472,7 @@ function useTables() {
   return { at, link, settled: lakehouses.settled };
 }
 
-const DONE = { refused: "not published", warned: "published, with a warning" };
-
 const some = (names) => names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${count(names.length - 3)} more` : "");
-
-const whatWasDone = (done) => String(done ?? "").split(", ").map((one) => DONE[one] ?? one).join("; ");
 
 // What checks said, a line for each check and outcome, what failed first. An earlier release left checks of some writers
 // without an outcome.
@@ -495,7 +500,7 @@ function Checks({ found }) {
         { name: "Check", cell: (row) => block(row.name, h("div", { className: "muted" }, row.sql)) },
         { name: "Result", whole: true, cell: (row) => (row.passed ? "passed" : "failed") },
         { name: "Rows failed", numbers: true, cell: (row) => (row.failed === null ? "–" : count(row.failed)) },
-        { name: "What was done", cell: (row) => (row.passed ? "" : whatWasDone(row.done)) },
+        { name: "What was done", cell: (row) => (row.passed ? "" : String(row.done ?? "").split(", ").map(inWords).join("; ")) },
         { name: "Writers", cell: (row) => block(some(row.of), h("div", { className: "muted" }, some(row.said))) },
       ],
     }),
@@ -521,7 +526,6 @@ function Commit({ connection, table, version, onClose }) {
             ["Run", commit.task ? h(Link, { to: toRun(commit.task) }, commit.run) : commit.run],
             ["Rows", inRows(commit)],
             ["Said", commit.user_metadata],
-            ["Engine", commit.engine],
             ["Into", commit.partitions_added.join(", ")],
             ["Out of", commit.partitions_removed.join(", ")],
             ["Definition", commit.changes_definition ? "changed" : ""],
@@ -576,16 +580,15 @@ function Partitions({ connection, table }) {
 }
 
 const AT_WORK = [null, "scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule"];
-const MOST_ASKED = 50;
 
-// The state of each buffer's task, as Airflow tells it to the reader: "gone" where there is no such task any more.
+// The state of each buffer's task, of 50 at most, as Airflow tells it to the reader: "gone" where there is no such task any more.
 async function statesOf(rows) {
   const look = async ({ path, task: { dag, run, task, map_index } }) => {
     const of = [dag, "dagRuns", run, "taskInstances", task, ...(map_index < 0 ? [] : [map_index])].map(encodeURIComponent);
     const found = await ask(`api/v2/dags/${of.join("/")}`).catch(({ status }) => ({ state: status === 404 ? "gone" : undefined }));
     return [path, found.state];
   };
-  return Object.fromEntries(await Promise.all(rows.slice(0, MOST_ASKED).map(look)));
+  return Object.fromEntries(await Promise.all(rows.slice(0, 50).map(look)));
 }
 
 function advice(row, state, command) {
@@ -643,10 +646,9 @@ function Staged({ connection, table }) {
   );
 }
 
-const NOTHING = "Nothing.";
-
 // Numbers that cost a reader's look at the table; and if it was examined, those that cost a listing of all its objects.
 function numbersOf(found, staged) {
+  const NOTHING = "Nothing.";
   const many = (number, todo) => (number ? todo : NOTHING);
   const numbers = [
     ["Rows", count(found.rows), found.rows === null ? "Have engines write statistics: without them, nobody can count rows." : NOTHING],
@@ -672,7 +674,7 @@ function Health({ connection, table, to }) {
   const staged = h("span", null, h(Link, { to: to({ tab: "Staged" }) }, "Staged"), " says whose they are, how their tasks are, and what to do.");
   return h(Answer, { state }, (found) =>
     block(
-      found.health ? h("p", null, h("span", { className: "word" }, found.health), found.why && `: ${found.why}`) : null,
+      found.health ? h("p", null, "Health: ", h("span", { className: "word" }, found.health), found.why && `: ${found.why}`) : null,
       found.findings?.length
         ? h(Grid, {
             label: "What is wrong",
