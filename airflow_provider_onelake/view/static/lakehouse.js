@@ -525,7 +525,7 @@ function Commit({ connection, table, version, onClose }) {
             ["By", commit.task ? h(Link, { to: toTask(commit.task) }, commit.by) : commit.by],
             ["Run", commit.task ? h(Link, { to: toRun(commit.task) }, commit.run) : commit.run],
             ["Rows", inRows(commit)],
-            ["Said", commit.user_metadata],
+            ["Message", commit.user_metadata],
             ["Into", commit.partitions_added.join(", ")],
             ["Out of", commit.partitions_removed.join(", ")],
             ["Definition", commit.changes_definition ? "changed" : ""],
