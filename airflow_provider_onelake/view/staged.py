@@ -37,7 +37,7 @@ def staged_below(log: DeltaLog) -> list[dict[str, Any]]:
     :raises TableNotFoundError: there is no table.
     """
     listing = list(log.store.list(STAGED_DIRECTORY))
-    return _told(log, listing, _surveyed(log, listing), "")
+    return _rows_of(log, listing, _surveyed(log, listing), "")
 
 
 def page_of_staged(log: DeltaLog, most_objects: int = MOST_OBJECTS, namespace: str = "") -> dict[str, Any]:
@@ -62,7 +62,7 @@ def page_of_staged(log: DeltaLog, most_objects: int = MOST_OBJECTS, namespace: s
     waiting = [staged for staged in found if staged.state is not StagedState.CLOSED]
     kept = [(pinned.version, pinned.by, pinned.since, pinned.until) for pinned in pinned_versions(log)]
     return {
-        "staged": _told(log, listing, waiting[:MOST_STAGED], namespace),
+        "staged": _rows_of(log, listing, waiting[:MOST_STAGED], namespace),
         "found": len(waiting),
         "closed": len(found) - len(waiting),
         "whole": whole,
@@ -76,10 +76,10 @@ def _surveyed(log: DeltaLog, listing: list[ObjectInfo]) -> list[Staged]:
     return sorted(found, key=lambda staged: (staged.state is StagedState.CLOSED, -staged.age))
 
 
-def _told(log: DeltaLog, listing: list[ObjectInfo], found: list[Staged], namespace: str) -> list[dict[str, Any]]:
+def _rows_of(log: DeltaLog, listing: list[ObjectInfo], found: list[Staged], namespace: str) -> list[dict[str, Any]]:
     claims = {found.path: found.claims[max(found.claims)] for found in WriterDirectory.all_in(listing) if found.claims}
 
-    def told(staged: Staged) -> dict[str, Any]:
+    def row_of(staged: Staged) -> dict[str, Any]:
         claim = None if staged.state is StagedState.CLOSED else claims.get(writer_directory(staged.path))
         return {
             "path": staged.path,
@@ -90,7 +90,7 @@ def _told(log: DeltaLog, listing: list[ObjectInfo], found: list[Staged], namespa
             **_whose(log, claim, namespace),
         }
 
-    return list(map_concurrently(log.store, told, found))
+    return list(map_concurrently(log.store, row_of, found))
 
 
 def _whose(log: DeltaLog, claim: str | None, namespace: str) -> dict[str, Any]:

@@ -55,11 +55,11 @@ def page_of_tables(
         ``time``, ``operation``, ``by``, ``run``, ``rows``, ``files``, ``bytes`` (``None``: not known), ``health`` in a
         word (``well``, ``fragmented``, ``slow``, ``broken`` or ``unknown``), and ``why`` (may be empty).
     """
-    tables = [_Table({"table": path, **dict.fromkeys((*_SAID, "rows", "files", "bytes"))}, open_log) for path in paths]
-    _each(store, tables, _Table.look, MOST_TABLES)
+    tables = [_Row({"table": path, **dict.fromkeys((*_SAID, "rows", "files", "bytes"))}, open_log) for path in paths]
+    _do(store, tables, _Row.look, MOST_TABLES)
     tables.sort(key=lambda table: (table.commit is not None, -table.changed))
     shown = tables[max(page, 0) * MOST_ON_A_PAGE :][:MOST_ON_A_PAGE]
-    _each(store, [table for table in shown if table.commit is not None], _Table.weigh, MOST_ON_A_PAGE)
+    _do(store, [table for table in shown if table.commit is not None], _Row.weigh, MOST_ON_A_PAGE)
     left, summed = MOST_ACTIONS, []
     for table in shown:
         if table.actions is not None and table.actions <= left:
@@ -68,7 +68,7 @@ def page_of_tables(
         elif table.actions is not None:
             table.row |= {"health": "unknown", "why": "It is not summed up yet: load the page again."}
     # Each reads several entries of its log at once, in threads of its own.
-    _each(store, summed, _Table.sum_up, 4)
+    _do(store, summed, _Row.sum_up, 4)
     pages = -(-len(tables) // MOST_ON_A_PAGE)
     return {"found": len(tables), "pages": pages, "tables": [table.row for table in shown]}
 
@@ -92,7 +92,7 @@ def keep_sums(log: DeltaLog, version: int, files: Sequence[Add], small: int) -> 
 
 
 @attrs.define(eq=False)
-class _Table:
+class _Row:
     """A table that is looked at: what is told of it, its newest version, and what has to be read to sum it up."""
 
     row: dict[str, Any]
@@ -141,10 +141,10 @@ class _Table:
         self.row |= keep_sums(self.log, snapshot.version, files, sum(len(group.inputs) for group in todo.groups))
 
 
-def _each(store: Store, tables: Sequence[_Table], step: Callable[[_Table], None], at_once: int) -> None:
+def _do(store: Store, tables: Sequence[_Row], step: Callable[[_Row], None], at_once: int) -> None:
     """Do one step for each table. What goes wrong stands in the table's row, and takes no other down."""
 
-    def tried(table: _Table) -> None:
+    def tried(table: _Row) -> None:
         try:
             step(table)
         except Exception as error:
