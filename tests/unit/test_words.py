@@ -18,8 +18,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "docs/start": (LONG, 0),
     "docs/guides": (LONG, 0),
     "docs/concepts": (LONG, 0),
-    # The page of the view.
-    "docs/operate": (51, 3),
+    "docs/operate": (LONG, 0),
     "docs/reference": (LONG, 0),
     "docs/project": (LONG, 0),
     "docs/index.md": (LONG, 0),
