@@ -56,10 +56,10 @@ def page_of_tables(
         word (``well``, ``fragmented``, ``slow``, ``broken`` or ``unknown``), and ``why`` (may be empty).
     """
     tables = [_Row({"table": path, **dict.fromkeys((*_SAID, "rows", "files", "bytes"))}, open_log) for path in paths]
-    _do(store, tables, _Row.look, MOST_TABLES)
+    _do_for_all(store, tables, _Row.look, MOST_TABLES)
     tables.sort(key=lambda table: (table.commit is not None, -table.changed))
     shown = tables[max(page, 0) * MOST_ON_A_PAGE :][:MOST_ON_A_PAGE]
-    _do(store, [table for table in shown if table.commit is not None], _Row.weigh, MOST_ON_A_PAGE)
+    _do_for_all(store, [table for table in shown if table.commit is not None], _Row.weigh, MOST_ON_A_PAGE)
     left, summed = MOST_ACTIONS, []
     for table in shown:
         if table.actions is not None and table.actions <= left:
@@ -68,7 +68,7 @@ def page_of_tables(
         elif table.actions is not None:
             table.row |= {"health": "unknown", "why": "It is not summed up yet: load the page again."}
     # Each reads several entries of its log at once, in threads of its own.
-    _do(store, summed, _Row.sum_up, 4)
+    _do_for_all(store, summed, _Row.sum_up, 4)
     pages = -(-len(tables) // MOST_ON_A_PAGE)
     return {"found": len(tables), "pages": pages, "tables": [table.row for table in shown]}
 
@@ -84,10 +84,10 @@ def keep_sums(log: DeltaLog, version: int, files: Sequence[Add], small: int) -> 
     how = ("fragmented", f"A compaction would rewrite {small:,} files.") if small else ("well", "")
     sums = {"rows": total_rows(files), "files": len(files), "bytes": compaction.bytes_of(files)}
     known: dict[str, Any] = {**sums, "health": how[0], "why": how[1]}
+    if len(_sums) >= _MOST_KEPT:
+        _sums.clear()
     if (digest := log.digest(version)) is not None:
         _sums[log.address] = digest, known
-        while len(_sums) > _MOST_KEPT:
-            _sums.pop(next(iter(_sums)), None)
     return known
 
 
@@ -141,7 +141,7 @@ class _Row:
         self.row |= keep_sums(self.log, snapshot.version, files, sum(len(group.inputs) for group in todo.groups))
 
 
-def _do(store: Store, tables: Sequence[_Row], step: Callable[[_Row], None], at_once: int) -> None:
+def _do_for_all(store: Store, tables: Sequence[_Row], step: Callable[[_Row], None], at_once: int) -> None:
     """Do one step for each table. What goes wrong stands in the table's row, and takes no other down."""
 
     def tried(table: _Row) -> None:

@@ -143,6 +143,14 @@ def test_what_is_known_of_a_table_is_kept_until_it_changes(tmp_path: Path, page:
     assert told(page("t"), "rows") == [["t", 42]]
 
 
+def test_so_much_is_kept_at_most(tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_MOST_KEPT", 2)
+    for name in ("a", "b", "c"):
+        make_table(tmp_path / name)
+        assert told(page(name), "rows") == [[name, 0]]
+        assert len(tables._sums) <= 2
+
+
 def test_a_page_reads_so_many_files_of_all_its_tables_and_the_next_look_reads_others(
     tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
