@@ -135,7 +135,8 @@ def buffers(table: TableName, connection: ConnectionId = None, as_json: AsJson =
     cells = []
     for row in rows:
         ago = f"{timedelta(seconds=row['age_seconds'])} ago"
-        cells.append((row["state"], row["owner"], "yes" if row["complete"] else "no", ago, row["path"]))
+        owner = f"{row['owner']} of {row['by']}, run {row['run']}" if row["by"] else row["owner"]
+        cells.append((row["state"], owner, "yes" if row["complete"] else "no", ago, row["path"]))
     print_table(("state", "owner", "complete", "last written", "path"), cells)
 
 
