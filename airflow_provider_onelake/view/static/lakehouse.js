@@ -696,7 +696,7 @@ function Health({ connection, table, to }) {
         ],
       }),
       found.findings
-        ? h("p", null, "Every object of the table was looked at.", found.findings.length ? "" : " Nothing is wrong.")
+        ? h("p", null, "Every object of the table was looked at.", found.findings.length || found.waiting.length ? "" : " Nothing is wrong.")
         : h(
             "p",
             null,
