@@ -37,8 +37,8 @@ def print_commits(rows: Iterable[Mapping[str, Any]]) -> None:
     """
     cells = []
     for row in rows:
-        by = f"{row['writers']}, {row['load']}" if row["writers"] else row["engine"]
-        changed = f"{signed('+', row['rows_added'])} {signed('-', row['rows_removed'])}"
+        by = f"{row['by']}, run {row['run']}" if row["run"] else row["by"]
+        changed = f"{signed('+', row['rows_new'])} {signed('-', row['rows_gone'])}"
         files = f"+{row['files_added']} -{row['files_removed']}"
         time = time_in_words(row["time"])
         cells.append((row["version"], time, row["operation"], changed, files, row["settled"], by))

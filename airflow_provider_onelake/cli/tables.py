@@ -94,9 +94,9 @@ def show(
     console.print(f"[bold]{escape(log.address)}[/], version {number}: {escape(str(whole['operation']))}")
     facts = {
         "when (UTC)": time_in_words(whole["time"]),
-        "engine": whole["engine"],
-        "load": whole["load"],
-        "rows": f"{signed('+', whole['rows_added'])} {signed('-', whole['rows_removed'])}",
+        "by": whole["by"],
+        "run": whole["run"],
+        "rows": f"{signed('+', whole['rows_new'])} {signed('-', whole['rows_gone'])}",
         "files": f"+{whole['files_added']} -{whole['files_removed']}",
         "into": ", ".join(whole["partitions_added"]),
         "out of": ", ".join(whole["partitions_removed"]),

@@ -23,7 +23,7 @@ from airflow_provider_onelake.writes.publish import Committer
 from tests.support.onelake import OTHER_TOKEN, TOKEN, OneLake
 from tests.support.rights import Rights, data_role
 from tests.support.stores import through
-from tests.support.tables import LOAD, OVERWRITE, foreign_append, landed_at, make_table, stage, writer_spec
+from tests.support.tables import OVERWRITE, foreign_append, landed_at, make_table, stage, writer_spec
 
 BASE = datetime.now(UTC) - timedelta(hours=5)
 
@@ -55,7 +55,9 @@ def test_history_says_who_wrote_what_and_what_was_settled(table: DeltaLog) -> No
     assert (newest["writers"], newest["rows_added"], newest["settled"]) == ("late", 2, 1)
     assert (appended["writers"], appended["settled"]) == (None, None)
     said = ask("history", table.table).output
-    assert re.search(rf"2 +20\S+ \S+ +WRITE +\+2 -1 +\+1 -1 +1 +late, {re.escape(LOAD.id)}\n", said), said
+    assert re.search(
+        r"2 +20\S+ \S+ +WRITE +\+2 -1 +\+1 -1 +1 +late of taxi\.load, run 2019-01-01T00:00:00\+00:00\n", said
+    ), said
 
 
 def test_history_says_where_the_log_does_not_reach_back(table: DeltaLog) -> None:
