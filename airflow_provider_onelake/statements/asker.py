@@ -29,6 +29,18 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.snapshot import Snapshot
 
 
+_STATEMENTS = "onelake-statement/"
+
+
+def task_named_by(app_id: str) -> list[str] | None:
+    """Return the namespace, DAG, task and run that the ``txn`` id of a statement of ours names; else ``None``.
+
+    :param app_id: as it stands in the table's log.
+    """
+    parts = [unquote(part) for part in app_id.removeprefix(_STATEMENTS).split("/")]
+    return parts if app_id.startswith(_STATEMENTS) and len(parts) == 4 else None
+
+
 @attrs.frozen
 class TaskIdentity:
     """A task in its run, by which a table knows its statements.
@@ -41,7 +53,7 @@ class TaskIdentity:
     @property
     def app_id(self) -> str:
         """The ``txn`` application id. It does not begin as those of writers do, whose rows a load counts."""
-        return f"onelake-statement/{self.owner}"
+        return f"{_STATEMENTS}{self.owner}"
 
     @property
     def key(self) -> str:

@@ -91,10 +91,11 @@ def instant_given(value: datetime | str, refused: type[TerminalError] = InvalidW
     :param refused: the error.
     :raises TerminalError: the value is no time in ISO 8601, or may mean several instants, as one without a zone does.
     """
-    found: object = value if isinstance(value, datetime) else None
-    with suppress(ValueError):
-        found = found or pendulum.parse(str(value).strip(), exact=True, tz=None)
-    if not isinstance(found, datetime) or found.tzinfo is None or value == "now":
+    found: object = value
+    if not isinstance(value, datetime) and (text := str(value).strip()) != "now":
+        with suppress(ValueError):
+            found = pendulum.parse(text, exact=True, tz=None)
+    if not isinstance(found, datetime) or found.tzinfo is None:
         raise refused(
             f"timestamp={value!r} must be a time with its zone, such as 2019-01-31T12:00:00+00:00. Nothing was changed."
         )

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import unquote
 
 import attrs
 
@@ -26,7 +25,7 @@ from airflow_provider_onelake.history.published import Fate, Publishing, afterma
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter, named_by
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.statements.asker import TaskIdentity
+from airflow_provider_onelake.statements.asker import task_named_by
 from airflow_provider_onelake.storage.clock import whole_number
 from airflow_provider_onelake.storage.concurrent import map_concurrently
 from airflow_provider_onelake.texts import listed
@@ -46,7 +45,6 @@ _MEANT = {
 _LONGEST_VERSION = 20
 _LONGEST_SAID = 50
 _MOST_WRITERS = 3
-_STATEMENTS = TaskIdentity("").app_id
 _OURS = "airflow-provider-onelake/"
 # How commit/words.py says whose a commit is. Nobody reads more than the beginning of what another engine says.
 _SAID = re.compile(r"(?P<task>\S+), run (?P<run>.+?) \([^()]*\): ")
@@ -107,11 +105,8 @@ def made_by(commit: Commit) -> tuple[str | None, str | None]:
 def named_in(app_ids: Iterable[str]) -> list[str] | None:
     """Return the namespace, DAG, group or task, and run of the first ``txn`` id of a writer or a statement of ours."""
     for app_id in app_ids:
-        if named := named_by(app_id):
+        if named := named_by(app_id) or task_named_by(app_id):
             return named[:4]
-        parts = [unquote(part) for part in app_id.removeprefix(_STATEMENTS).split("/")]
-        if app_id.startswith(_STATEMENTS) and len(parts) == 4:
-            return parts
     return None
 
 

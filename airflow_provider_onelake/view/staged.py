@@ -60,13 +60,15 @@ def page_of_staged(log: DeltaLog, most_objects: int = MOST_OBJECTS, namespace: s
         listing = [info for info in listing if attempt_directory(info.path) != cut]
     found = _surveyed(log, listing)
     waiting = [staged for staged in found if staged.state is not StagedState.CLOSED]
-    kept = [(pinned.version, pinned.by, pinned.since, pinned.until) for pinned in pinned_versions(log)]
     return {
         "staged": _rows_of(log, listing, waiting[:MOST_STAGED], namespace),
         "found": len(waiting),
         "closed": len(found) - len(waiting),
         "whole": whole,
-        "kept": [dict(zip(("version", "by", "since", "until"), each, strict=True)) for each in kept],
+        "kept": [
+            {"version": pinned.version, "by": pinned.by, "since": pinned.since, "until": pinned.until}
+            for pinned in pinned_versions(log)
+        ],
     }
 
 

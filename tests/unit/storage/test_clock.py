@@ -69,6 +69,7 @@ def test_a_time_with_its_zone_is_an_instant(value: datetime | str, instant: date
             "2019-01-31T12:00",
             "12:00",
             "now",
+            " now ",
             "P1D",
             "2019-01-31/2019-02-01",
             "31/01/2019",
